@@ -20,7 +20,7 @@ bool is(const RankSummary& summary, Role role) {
   return summary.role == static_cast<std::uint32_t>(role);
 }
 
-/// Seconds in which the rank had no role, most of them at the start, when it loaded weights.
+/// Seconds in which the rank had no role, mainly the start of the run, when it loaded weights.
 double starting_seconds(const RankSummary& summary, double seconds) {
   return std::max(0.0, seconds - summary.busy_seconds - summary.idle_seconds);
 }
@@ -107,7 +107,7 @@ void print_table(std::span<const RankSummary> summaries, double seconds) {
 /// Time that ranks lost to one cause, with advice for the user.
 struct Loss {
   double seconds = 0;  ///< sum over all ranks
-  std::string to;      ///< the cause, as in "7 % of the ranks' time went to spare ranks"
+  std::string to;      ///< the cause, e.g. "spare ranks" in "7 % went to spare ranks"
   std::string advice;
 };
 
@@ -132,8 +132,8 @@ std::vector<Loss> losses_of(const Inputs& inputs, const Plan& plan,
     if (is(s, Role::spare)) spare.seconds += s.idle_seconds;
     if (is(s, Role::drafter)) ahead.seconds += s.idle_seconds + s.outcome_seconds;
     if (s.leader >= 0) waiting.seconds += s.idle_seconds;
-    // Refused drafts are a loss only if the policy drafts in every step. Only a leader counts them,
-    // but all `tp` ranks of its group verify them. If roles changed, `tp` is of the last group.
+    // Refused drafts are a loss only if the policy drafts in every step. All `tp` ranks of a group
+    // verify them, but only its leader counts them. `tp` is that of the rank's last group.
     if (drafts_always(speculation.policy) && s.leader >= 0 && s.drafted > s.accepted)
       refused.seconds += s.tp * s.busy_seconds * share(s.drafted - s.accepted, s.decode_tokens);
   }

@@ -9,7 +9,7 @@
 
 namespace paceline::app {
 
-/// Prints a table for each role, with the minimum, average and maximum of each figure over the
+/// Prints a table for each role, with the minimum, average and maximum of each quantity over the
 /// role's ranks. Then prints totals and the largest loss of time. `seconds`: time since the run
 /// began. `resident`: the job waits for further training steps (--watch).
 void print_accounting(const Inputs& inputs, const Plan& plan,

@@ -18,7 +18,7 @@ namespace paceline::app {
     const io::TestSection& test, const Plan& plan, std::unique_ptr<policy::Scheduler> scheduler);
 
 /// Returns the policy that decides when the draft models of the verifier `leader` lend their memory
-/// to KV. Its decisions are random if test.shuffle names memory.
+/// to KV. Its decisions are random if test.shuffle names `memory`.
 [[nodiscard]] std::unique_ptr<policy::DraftMemoryPolicy> draft_memory_policy(
     const io::TestSection& test, int leader);
 

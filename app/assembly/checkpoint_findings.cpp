@@ -1,4 +1,4 @@
-// Facts about checkpoints that their config.json does not tell. Rank 0 compares the tensors and
+// Finds facts about checkpoints that are not in their config.json. Rank 0 compares tensors and
 // tells all ranks the results.
 #include "app/assembly/inputs.hpp"
 
@@ -55,7 +55,7 @@ bool has_other_embeddings(const DraftHead& head, const io::Checkpoint* target) {
 }  // namespace
 
 void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs) {
-  std::vector<std::uint8_t> own_head;  // [models_of()] 1: a stored lm_head differs
+  std::vector<std::uint8_t> own_head;  // [models_of()] 1: its lm_head differs from the embeddings
   bool own_embeddings = false;
   DraftHead* head = head_of(inputs);
   together(mpi, [&] {

@@ -1,5 +1,5 @@
-// An MPI communicator that frees itself, and a broadcast of rank 0's values for decisions that all
-// ranks must make alike.
+// An MPI communicator that frees itself, and a broadcast of rank 0's values, for decisions in which
+// all ranks must agree.
 #pragma once
 
 #include <mpi.h>
@@ -40,7 +40,7 @@ class Communicator {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-/// Replaces `values` on every rank by rank 0's. WireWriter must know their types. Collective.
+/// Replaces `values` on every rank with rank 0's. WireWriter must know their types. Collective.
 template <typename... Values>
 void broadcast(const fabric::MpiEnvironment& mpi, Values&... values) {
   WireWriter writer;

@@ -130,8 +130,8 @@ void take_place(Compute& compute, const Inputs& inputs, const Plan& plan,
   }
   if (role != Role::verifier && role != Role::drafter) return;
   if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(compute.threads);
-  // A head needs the embeddings of all tokens. A drafter rank has no embedding table, and a
-  // verifier has only a part if its group divides the table. Such ranks load the whole table here.
+  // A head needs the embeddings of all tokens. A drafter rank has no table of them, and a verifier
+  // has only a part if its group divides the table. Such ranks load the whole table here.
   std::shared_ptr<const kernels::Embedding> embedding;
   if (compute.executor) embedding = compute.executor->embedding();
   if (embedding == nullptr && has_head(plan, role) && !has_own_embeddings(plan)) {

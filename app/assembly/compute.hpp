@@ -21,8 +21,8 @@ struct Compute {
   int threads = 1;
   std::unique_ptr<kernels::Backend> backend;
   fabric::SingleRankGroup alone;              ///< a group of one, for models that are not sharded
-  std::map<int, fabric::MadeGroup> groups;    ///< groups that the rank may belong to, by degree
-  std::unique_ptr<ThreadPool> draft_threads;  ///< used by drafters when backend threads sleep
+  std::map<int, fabric::MadeGroup> groups;    ///< groups that the rank can belong to, by degree
+  std::unique_ptr<ThreadPool> draft_threads;  ///< threads of drafters, used while the backend rests
   std::unique_ptr<WeightStore> weights;
 
   // take_place() makes these members for the rank's role. Each rank of a verifier group has an
@@ -42,7 +42,7 @@ struct Compute {
                                                     const Inputs& inputs, const Machine& machine,
                                                     const Plan& plan);
 
-/// The rank's group of degree `tp`.
+/// The rank's tensor-parallel group of degree `tp`.
 [[nodiscard]] TensorParallelGroup& group_of(Compute& compute, int tp);
 
 /// Replaces the rank's executor and drafters by those that its role in `placement` needs. Not

@@ -13,13 +13,13 @@
 namespace paceline::app {
 namespace {
 
-// Throws UsageError if a token has different texts in the vocabularies. Padded sizes may differ.
+// Throws UsageError if a token has different texts in the two vocabularies. Padding may differ.
 void require_same_tokens(const std::string& path, const ModelConfig& draft,
                          const ModelConfig& model, const io::Tokenizer* tokenizer) {
   std::optional<io::Tokenizer> other;
   try {
     if (tokenizer != nullptr) other = io::Tokenizer::load(path);
-  } catch (const DataError&) {  // only the sizes of the vocabularies are compared then
+  } catch (const DataError&) {  // without a tokenizer, only sizes are compared
   }
   if (!other) {
     if (draft.vocab == model.vocab) return;
@@ -28,7 +28,7 @@ void require_same_tokens(const std::string& path, const ModelConfig& draft,
                     "a draft model must have the model's vocabulary",
                     path, draft.vocab, model.vocab));
   }
-  // All special tokens count as equal, because base models give other names to the same tokens.
+  // All special tokens count as equal, because base models have other names for some of them.
   const auto text_of = [](const io::Tokenizer& t, TokenId id) {
     return t.is_special(id) ? std::string_view() : t.bytes_of(id);
   };

@@ -33,13 +33,13 @@ struct ConfiguredDrafter {
   /// Name in telemetry: "ngram", "suffix", "mtp", "model:DIR", "eagle3:DIR" or "dflash:DIR". If
   /// setting.name is set, it takes the place of DIR.
   std::string name;
-  std::unique_ptr<ModelCheckpoint> model;  ///< null unless the method is model
+  std::unique_ptr<ModelCheckpoint> model;  ///< null unless the method is `model`
   std::unique_ptr<DraftHead> head;         ///< null unless the method is dflash, eagle3 or mtp
 };
 
 /// Reads and checks draft models and heads. Returns n-gram and suffix drafters first, then draft
-/// models, then a head. The plan keeps this order if costs are unknown. Drafter ranks mostly use
-/// the first drafter, and have no head if there are draft models, so a head is last. `path`,
+/// models, then a head. The plan keeps this order if costs are unknown. A head is last because
+/// drafter ranks mostly use the first drafter, and have no head if there are draft models. `path`,
 /// `target` and `tokenizer` belong to the target, whose checkpoint must outlive the drafters.
 /// `tokenizer` may be null. `absent`: null, or a list to which the names of missing weights are
 /// added. Without weights, only the checkpoint's config.json is read. Throws UsageError if a draft

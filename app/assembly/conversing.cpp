@@ -18,7 +18,7 @@
 namespace paceline::app {
 namespace {
 
-/// An environment pool with the chat template by which it turns answers into tokens.
+/// A pool of environment workers, and the chat template with which it renders their answers.
 class TemplatedEnvironment final : public Environment {
  public:
   TemplatedEnvironment(const Inputs& inputs, EnvironmentPorts ports)

@@ -17,8 +17,8 @@
 
 namespace paceline::app {
 
-/// Lists all unfinished requests, prompt by prompt in prompt_order(). `finished`: ids, ascending.
-/// `partial`: responses that earlier attempts began; they are moved to the list.
+/// Lists all unfinished requests, prompt by prompt in prompt_order(). `finished`: ids of finished
+/// requests, ascending. `partial`: responses begun before a resume; they are moved to the list.
 [[nodiscard]] std::vector<Trajectory> work_list(const Inputs& inputs,
                                                 std::span<const RequestId> finished,
                                                 std::span<Trajectory> partial);

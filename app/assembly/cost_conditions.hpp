@@ -13,9 +13,9 @@ namespace paceline::app {
 
 /// Costs that are known before a run, from the cost profile in engine.profile.
 struct ProfiledCosts {
-  CostConditions conditions;         ///< conditions of this run, with this rank's threads
+  CostConditions conditions;         ///< conditions of this run and number of this rank's threads
   std::optional<CostTable> profile;  ///< costs in engine.profile; nullopt: it is not set
-  std::string fault;                 ///< why `profile` does not hold; empty: it holds
+  std::string fault;                 ///< reason not to use `profile`; empty: there is none
 
   [[nodiscard]] bool profile_holds() const { return profile && fault.empty(); }
 };
@@ -28,10 +28,10 @@ struct ProfiledCosts {
 /// the target computes in.
 [[nodiscard]] std::string shape_text(const ConfiguredDrafter& drafter, DType target);
 
-/// Returns a text for the user that says why `profile` does not hold; empty: it holds. A profile
-/// holds if it has the conditions `now`, every drafter in its present shape, and the degree that
-/// all groups have. `degrees`: tensor-parallel degrees of the groups. `target`: the dtype that the
-/// target computes in. `whose`: names the run of `now` in the text, for example "this run".
+/// Returns a text for the user that says why `profile` does not apply to a run; empty: it applies.
+/// A profile applies if it was measured under the conditions `now`, with every drafter in its
+/// present shape and at the degree of all groups. `degrees`: tensor-parallel degrees of the groups.
+/// `target`: the dtype that the target computes in. `whose`: name of the run, e.g. "this run".
 [[nodiscard]] std::string difference(const CostTable& profile, const CostConditions& now,
                                      std::span<const int> degrees,
                                      std::span<const ConfiguredDrafter> drafters, DType target,

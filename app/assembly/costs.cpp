@@ -17,7 +17,7 @@ namespace {
 /// Share of the measuring time that goes to KV transfers.
 constexpr double kTransferShare = 0.1;
 
-/// Measures steps and drafts of the rank's group. The leader measures; others take part in steps.
+/// Measures steps and drafts of the rank's group. Only the leader measures; members follow it.
 CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget& budget) {
   const Inputs& inputs = rank.inputs;
   const Plan& plan = rank.plan;
@@ -51,7 +51,7 @@ CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget
 }
 
 /// Measures KV transfers between pairs of groups; nullopt: there is one group, or a transfer
-/// failed. All ranks get the same costs. `seconds`: time for measuring, known to leaders.
+/// failed. All ranks get the same costs. `seconds`: time for measuring, which only leaders know.
 std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, double seconds) {
   const policy::Placement& placement = rank.plan.layout.placement;
   const auto groups = static_cast<int>(placement.groups.size());
@@ -83,7 +83,7 @@ std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, dou
     }
   };
   rank.mpi.barrier();  // sleeps: spinning would slow down ranks that are measuring steps
-  // All ranks use the mean of `seconds` over the receiving leaders. Other ranks may not know it.
+  // All ranks use the mean of `seconds` over the leaders that receive KV in this measurement.
   const bool knows = end.receives && placement.role(rank.mpi.rank()) == Role::verifier;
   std::vector<double> budget{knows ? seconds : 0, knows ? 1.0 : 0};
   sum(budget);
@@ -124,7 +124,7 @@ bool wants_costs(const Inputs& inputs, const Plan& plan) {
 
 namespace {
 
-/// The costs of this rank's own group, from the profile if it holds, otherwise measured now.
+/// The costs of this rank's own group, from the profile if it applies, otherwise measured.
 CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
   const Inputs& inputs = rank.inputs;
   const Plan& plan = rank.plan;

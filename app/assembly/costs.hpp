@@ -14,8 +14,8 @@
 
 namespace paceline::app {
 
-/// The parts of a rank that it needs to measure costs before its role begins. References must
-/// outlive the measurement.
+/// What a rank needs to measure costs before its role begins. References must outlive the
+/// measurement.
 struct MeasuringRank {
   const fabric::MpiEnvironment& mpi;
   const Inputs& inputs;
@@ -37,11 +37,11 @@ struct MeasuringRank {
 /// Cost tables of verifier groups, by tensor-parallel degree.
 using CostsByDegree = std::map<int, CostTable>;
 
-/// The costs that a verifier's policies read; empty: they read none. They come from the profile if
-/// it holds for this run. Otherwise they are measured now. Tables of the larger groups for the last
-/// requests (tail_groups.hpp) are added. If roles change at random, every rank gets the tables of
-/// all degrees. `responses`: number left to generate, the same on every rank. Fewer responses mean
-/// less time for measuring. Collective over all ranks.
+/// Returns the costs that a verifier's policies read; empty: they read none. The costs come from
+/// the profile if it applies to this run. Otherwise this call measures them. Tables of the larger
+/// groups for the last requests (tail_groups.hpp) are added. If roles change at random, every rank
+/// gets the tables of all degrees. `responses`: number of responses still to be generated, the same
+/// on every rank. Fewer responses mean less time for measuring. Collective over all ranks.
 [[nodiscard]] CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses);
 
 /// The table of degree `tp`; an empty one if there is none.

@@ -12,8 +12,8 @@ namespace paceline::app {
 
 /// Name of the suffix drafter, in the history and in the plan's text, if its trees began with
 /// responses of earlier steps (speculation.history). Such drafters have their own record, because
-/// more of their drafts are accepted. A rank's drafts count under this name if the rank had earlier
-/// responses for more than half of its drafts.
+/// more of their drafts are accepted. A rank's drafts count under this name if the rank made more
+/// than half of them with such responses at hand.
 inline constexpr const char* kSuffixWithHistory = "suffix+history";
 
 /// Reads the history stored next to engine.profile; empty: there is none. If speculation.history is
@@ -21,16 +21,16 @@ inline constexpr const char* kSuffixWithHistory = "suffix+history";
 /// does.
 [[nodiscard]] DraftHistory earlier_drafts(const io::RunConfig& config);
 
-/// Sums the draft tokens tried and accepted on all ranks. `own`: the counts of this rank, from
-/// RankLife::drafts(). Collective; only rank 0 gets the sum.
+/// Sums the numbers of tried and of accepted draft tokens over all ranks. `own`: this rank's
+/// numbers, from RankLife::drafts(). Collective; only rank 0 gets the sum.
 [[nodiscard]] DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Plan& plan,
                                       std::span<const DraftTally> own);
 
-/// Adds `drafts` to the history next to engine.profile, if the profile holds for this run and
-/// speculation.keep_history is set. Without drafts the file stays unchanged. The first attempt at a
-/// rollout makes earlier rollouts count less. Later attempts continue it and do not, even if it was
-/// killed. If two runs write the file at the same time, the drafts of one are lost. A failure only
-/// gives a warning, because the run's results are safe. Call on rank 0.
+/// Adds `drafts` to the history next to engine.profile, if the profile applies to this run and
+/// speculation.keep_history is set. Without drafts the file stays unchanged. `first_attempt`: the
+/// run was not resumed. Only then is the weight of earlier rollouts lowered, so a rollout lowers it
+/// at most once. If two runs write the file at the same time, the drafts of one are lost. A failure
+/// only gives a warning, because the run's results are safe. Call on rank 0.
 void keep_drafts(const Inputs& inputs, const Plan& plan, const DraftHistory& drafts,
                  bool first_attempt);
 

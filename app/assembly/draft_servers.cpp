@@ -36,14 +36,14 @@ std::string history_path(const Inputs& inputs) {
   return std::filesystem::path(inputs.config.output.directory + "/..").lexically_normal();
 }
 
-/// Limit on the tokens of earlier responses that are read for one prompt. A rank has requests of at
-/// most max_batch prompts at a time. Their earlier responses share half of the rank's tree memory.
+/// Limit on the tokens of earlier responses that are read for one prompt. A rank works on at most
+/// max_batch prompts at a time, whose earlier responses share half of its memory for suffix trees.
 std::size_t most_history(const Inputs& inputs) {
   return suffix_drafter(inputs)->max_memory / 2 / inputs.config.engine.max_batch /
          draft::SuffixTree::kTokenBytes;
 }
 
-/// Makes this server's reader of earlier responses. Each server reads for its part of the prompts.
+/// Makes this server's reader of earlier responses. A server reads only those to its own prompts.
 std::unique_ptr<io::RunHistory> read_history(const Inputs& inputs,
                                              const std::vector<std::string>& contents,
                                              const std::vector<int>& servers, int rank) {

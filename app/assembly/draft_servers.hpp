@@ -1,5 +1,5 @@
 // The draft servers of a job: the choice of their ranks, and the thread of one server. A draft
-// server collects the tokens that verifiers generate, for the suffix drafters of others.
+// server collects the tokens that verifiers generate, for the suffix drafters of other verifiers.
 #pragma once
 
 #include <cstdint>
@@ -33,14 +33,14 @@ struct ServedPrompts {
   std::vector<std::uint32_t> samples;  ///< result of own_samples()
 };
 
-/// Gives all ranks these facts, which rank 0 gets from the prompts. Collective.
+/// Gives all ranks these facts. Only rank 0 has the prompts. Collective.
 [[nodiscard]] ServedPrompts served_prompts(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                            const Plan& plan);
-/// [prompts] Number of responses to a prompt; empty: prompts.samples for all. Call on rank 0.
+/// [prompts] Number of responses to each prompt; empty: all have prompts.samples. Call on rank 0.
 [[nodiscard]] std::vector<std::uint32_t> own_samples(const Inputs& inputs);
 
-/// Limits of a server's log, which may take as many bytes as all suffix trees of one rank.
-/// `samples`: result of own_samples().
+/// Limits of the log in which a server holds responses. The log may take as many bytes as all
+/// suffix trees of one rank. `samples`: result of own_samples().
 [[nodiscard]] draft::LogLimits draft_log_limits(const Inputs& inputs,
                                                 const std::vector<std::uint32_t>& samples);
 

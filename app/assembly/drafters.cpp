@@ -160,8 +160,8 @@ speculation::DrafterRoster drafter_roster(const Plan& plan, const CostTable* cos
     if (plan.drafters[d].model == nullptr) continue;
     // Given a cost profile, the first draft model is the best one by the draft ladder
     // (draft_ladder.hpp). Only this model drafts for all requests. The others draft only in races
-    // and on trial, because two models that draft the same token cost the time of both (SpecActor,
-    // section 4.2: the initial selection is one method).
+    // and on trial. If two models drafted the same token, a step would cost the time of both
+    // (SpecActor, section 4.2: the initial selection is one method).
     roster.back().reserved = plan.costs.profile_holds() && std::exchange(has_model, true);
   }
   for (const std::int32_t d : plan.best_of_n.tail_methods)

@@ -1,5 +1,5 @@
-// The drafters of a plan: which rank has which, and the list of a verifier's drafters (its roster).
-// Verifiers draft for themselves, or ranks with the role drafter ("drafter ranks") draft for them.
+// The drafters of a plan: the drafters of each rank, and the list of a verifier's drafters (its
+// roster). Verifiers draft for themselves, or "drafter ranks" (role `drafter`) draft for them.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ namespace paceline::app {
 struct Inputs;
 struct Plan;
 
-/// A drafter in the plan's order. Points into Inputs, which must outlive it.
+/// A drafter of the plan. Points into Inputs, which must outlive this object.
 struct PlannedDrafter {
   io::DrafterSetting setting;
   std::string name;                        ///< name in telemetry
-  const ModelCheckpoint* model = nullptr;  ///< null unless the method is model
+  const ModelCheckpoint* model = nullptr;  ///< null unless the method is `model`
   const DraftHead* head = nullptr;         ///< null unless the method is dflash, eagle3 or mtp
   double acceptance = 0;                   ///< expected share of accepted tokens (DraftHistory)
 };
@@ -35,9 +35,9 @@ struct BestOfNPlan {
   bool races = false;
   int race_methods = 0;  ///< races use the first `race_methods` entries of drafter_roster()
   /// Indices of the draft models with which freed ranks may draft for the last requests of a group
-  /// (tail_drafters.hpp), except a model whose drafts the group gets anyway. Empty: freed ranks do
-  /// not draft. Best-of-N is off, speculation.mode is coupled, costs are unknown, or no model is
-  /// left.
+  /// (tail_drafters.hpp), except a model whose drafts the group gets anyway. Empty if freed ranks
+  /// do not draft: best-of-N is off, there is one group, speculation.mode is coupled, costs are
+  /// unknown, or no model is left.
   std::vector<std::int32_t> tail_methods;
   bool roles_change = false;  ///< ranks may change their roles during the run
 };
@@ -48,16 +48,16 @@ struct BestOfNPlan {
 /// With fewer requests, a draft may be longer.
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
 
-/// The window of a drafter rank. `method`: index of the only drafter of a rank that drafts for one
-/// group; absent: the rank uses all drafters, for all groups. A rank with one group sends each
-/// token by itself, and its window only limits how far it runs ahead.
+/// The draft window of a drafter rank (speculation.window). `method`: index of the only drafter of
+/// a rank that drafts for one group; absent: the rank uses all drafters, for all groups. A rank
+/// with one group sends each token by itself, so its window only limits how far it runs ahead.
 [[nodiscard]] protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan,
                                                  OptionalIndex method = {});
 
-/// How requests are dealt to drafter ranks that use all drafters. If there is a suffix drafter, all
-/// requests of a prompt go to one rank, because a suffix tree learns only from responses on its own
-/// rank. With four ranks and 16 responses to a prompt the deal hardly matters: in two simulations,
-/// runs with by_request took 1.029 and 0.973 times as long as with by_prompt.
+/// How requests are divided among drafter ranks that use all drafters. If there is a suffix
+/// drafter, all requests of a prompt go to one rank, because a suffix tree learns only from
+/// responses on its own rank. With four ranks and 16 responses to a prompt the choice hardly
+/// matters: in two simulations, runs took 1.029 and 0.973 times as long by_request as by_prompt.
 [[nodiscard]] policy::DrafterDeal drafter_deal(const Plan& plan);
 
 /// Options for recording draft trees; call only if record_stops is not 0.
@@ -83,19 +83,19 @@ struct BestOfNPlan {
 /// Throws UsageError if drafter ranks have a head that must draft trees, because it has a stop
 /// network or its trees are to be recorded. Drafter ranks draft only chains.
 void require_chains(const Inputs& inputs, const Plan& plan);
-/// Indices of the drafters that a rank makes for itself. `place`: a drafter rank's place, or null.
+/// Indices of a rank's own drafters. `place`: a drafter rank's entry in the placement, else null.
 [[nodiscard]] std::vector<std::int32_t> own_drafters(const Plan& plan, Role role,
                                                      const policy::DrafterPlace* place = nullptr);
-/// Makes a verifier's roster, without the drafter objects. An entry for the layout's drafter ranks,
-/// if any, comes first. The verifier's own drafters follow, then an entry for each tail
-/// method. `costs`: null, or a table, which may lack drafters.
+/// Makes a verifier's roster, without the drafter objects. If the layout has drafter ranks, their
+/// entry comes first. The verifier's own drafters follow, then an entry for each of tail_methods.
+/// `costs`: null, or a table, which may lack drafters.
 [[nodiscard]] speculation::DrafterRoster drafter_roster(const Plan& plan,
                                                         const CostTable* costs = nullptr);
 /// Names of the roster's entries.
 [[nodiscard]] std::vector<std::string> drafter_names(const Plan& plan);
 /// Names under which telemetry counts drafts: the roster's names and, if suffix trees begin with
 /// responses of earlier steps, a name for each range of these responses' ages in steps
-/// ("history:3-4"). A draft from such a response counts as "suffix" too.
+/// ("history:3-4"). A draft from such a response is also counted under "suffix".
 [[nodiscard]] std::vector<std::string> counted_drafters(const Inputs& inputs, const Plan& plan);
 
 }  // namespace paceline::app

@@ -41,7 +41,7 @@ std::unique_ptr<policy::DynamicSampling> make_sampling(const Inputs& inputs,
   auto sampling = std::make_unique<policy::DynamicSampling>(undecided(inputs));
   for (const Reward& reward : earlier.rewards) sampling->scored(reward);
   // Without a reward method, only environments give rewards, and only to unfinished responses. So a
-  // finished response without a reward will never have one.
+  // finished response without a reward will never get one.
   if (inputs.config.reward.method == io::RewardMethod::none) {
     for (const io::StoredResponse& entry : earlier.unscored.entries)
       sampling->scored({entry.id(), std::numeric_limits<float>::quiet_NaN()});

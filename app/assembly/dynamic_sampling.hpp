@@ -1,5 +1,5 @@
-// Dynamic sampling (prompts.enough): only prompts whose responses' rewards differ count, and the
-// run ends when it has enough of them.
+// Dynamic sampling (prompts.enough). A prompt counts only if the rewards of its responses are not
+// all equal. The run ends when enough prompts count.
 #pragma once
 
 #include <memory>
@@ -13,26 +13,27 @@
 
 namespace paceline::app {
 
-/// Indices of prompts in the order in which they begin, a random one if prompts.shuffle is set.
+/// Indices of prompts in the order in which they begin. prompts.shuffle makes the order random.
 [[nodiscard]] std::vector<std::uint32_t> prompt_order(const Inputs& inputs);
 
-/// Makes the policy and reports the rewards of earlier attempts to it; null: all prompts count.
+/// Makes the policy and reports the rewards in `earlier` to it; null: prompts.enough is not set.
 [[nodiscard]] std::unique_ptr<policy::DynamicSampling> make_sampling(
     const Inputs& inputs, const io::ResumeState& earlier);
 
-/// Returns the function that chooses the prompts of the final file; null: all prompts count. The
-/// function throws DataError if a prompt lacks a reward that reward.required asks for.
+/// Returns the function that chooses the prompts of the final file; null: prompts.enough is not
+/// set. The function throws DataError if a prompt lacks a reward that reward.required asks for.
 [[nodiscard]] io::ChoosePrompts choose_prompts(const Inputs& inputs);
 
-/// Reads the unfinished responses that another run (prompts.begun) left for this run's prompts, and
-/// writes their fingerprint to the manifest; empty: there are none. Throws as io::read_left_over().
+/// Reads the unfinished responses to this run's prompts from an earlier run (prompts.begun), and
+/// writes a fingerprint of these responses to the manifest. Returns none if prompts.begun is not
+/// set or the earlier run left none. Throws as io::read_left_over().
 [[nodiscard]] io::BegunResponses begun_responses(const Inputs& inputs, io::RunManifest& manifest);
 
-/// Adds `begun` to `earlier`, the state that earlier attempts of this run left. Omits a response
-/// that an attempt has finished, or of which an attempt has at least as many tokens.
+/// Adds `begun` to `earlier`, the state of this run before it was resumed. Omits a response that is
+/// finished in `earlier`. If both have a part of a response, keeps the longer part.
 void go_on_with(const io::BegunResponses& begun, io::ResumeState& earlier);
 
-/// The plan's line about dynamic sampling; empty: all prompts count.
+/// The plan's line about dynamic sampling; empty: prompts.enough is not set.
 [[nodiscard]] std::string sampling_text(const Inputs& inputs);
 /// Prints how many prompts a finished run kept, and warns if prompts.enough wants more.
 void print_choice(const io::KeptPrompts& choice);

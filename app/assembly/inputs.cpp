@@ -23,7 +23,7 @@
 namespace paceline::app {
 io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose) {
   std::vector<std::string> overrides = arguments.overrides;
-  if (!arguments.output.empty()) {  // quoted: the shell has expanded it already
+  if (!arguments.output.empty()) {  // quoted, so that it is not expanded a second time
     const std::string path = std::filesystem::absolute(arguments.output).string();
     overrides.push_back("output.directory=" + io::quote_yaml(io::path_text(path)));
   }
@@ -96,8 +96,8 @@ ModelCheckpoint read_target(const io::RunConfig& config, bool plans,
   return target;
 }
 
-/// Reads how pictures are processed for the target. If this fails, the reason goes to
-/// media_refusal, and only prompts with pictures fail.
+/// Reads the settings by which pictures become input of the target. If this fails, the reason goes
+/// to media_refusal, and only prompts with pictures fail.
 void read_picture_processor(Inputs& inputs) {
   const std::optional<VisionConfig>& vision = inputs.target.config.vision;
   if (!vision) return;
@@ -245,7 +245,7 @@ void read_prompts(Inputs& inputs, bool plans) {
 
 namespace {
 
-/// Resets the settings that scoring given responses does not need: drafting, scheduling, the KV
+/// Resets the settings that are not needed to score given responses: drafting, scheduling, the KV
 /// pool, rewards, environments, profiles and masks.
 void forget_generation(io::RunConfig& config) {
   config.layout.drafters = 0;

@@ -32,9 +32,9 @@ struct LoadedTokenizer {
     absent,
     unreadable,  ///< the tokenizer's files are broken or not supported
   };
-  std::shared_ptr<const io::Tokenizer> tokenizer;  ///< null unless state is read
+  std::shared_ptr<const io::Tokenizer> tokenizer;  ///< null unless `state` is `read`
   State state = State::read;
-  std::string absence;  ///< why there is no tokenizer; empty: state is read
+  std::string absence;  ///< why there is no tokenizer; empty: there is one
 };
 
 /// Sizes of the job's requests, from which the job is planned.
@@ -51,7 +51,7 @@ struct RequestSizes {
 struct Inputs {
   io::RunConfig config;
   ModelCheckpoint target;
-  std::optional<ModelConfig> priced;  ///< in a simulation: the model whose costs are simulated
+  std::optional<ModelConfig> priced;  ///< in a simulation, the model whose costs are simulated
   std::optional<ImageProcessorConfig> picture_processor;  ///< nullopt: the target takes no pictures
   /// Text for the user: the media that the target accepts, or why pictures cannot be read.
   std::string media_refusal = "the model is given text alone";
@@ -60,7 +60,7 @@ struct Inputs {
   std::vector<ConfiguredDrafter> drafters;
   RequestSizes sizes;
   bool given = false;          ///< responses are given and only scored; nothing is generated
-  bool gives_routing = false;  ///< given responses come with the experts of their tokens
+  bool gives_routing = false;  ///< each given token comes with the experts that it used
 
   io::PromptSet prompts;              ///< empty except on rank 0
   std::vector<std::string> subjects;  ///< [prompts] text for scoring (ground_truth.hpp)
@@ -92,7 +92,7 @@ struct Inputs {
   [[nodiscard]] int owners(int tp) const { return attention() == AttentionLayout::data ? tp : 1; }
 };
 
-/// Reads the configuration file, overrides and output directory that the command line names.
+/// Reads the configuration file, with the overrides and the output directory of the command line.
 [[nodiscard]] io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose);
 /// Reads the configuration on every rank, and makes limits.stall the longest time for which a rank
 /// may be silent (set_patience()). Collective; throws JobEnded.
@@ -112,7 +112,7 @@ struct Inputs {
                                 const io::StoredRun& run, bool gives_routing);
 
 /// The directory of the tokenizer and the chat template, by default the directory of the weights.
-/// generation_config.json is read from here if the directory of the weights has none.
+/// Also the place of generation_config.json if the directory of the weights has none.
 [[nodiscard]] const std::string& tokenizer_directory(const io::RunConfig& config);
 
 /// Reads the chat template of a directory. A template that cannot be read or is not supported gives
@@ -135,8 +135,8 @@ void read_prompts(Inputs& inputs, bool plans);
 
 /// Looks, in the target and in draft models, for output matrices (lm_head) that are stored although
 /// config.json ties them to the embeddings. A stored matrix that differs from the embeddings is
-/// used, as in transformers 5. Also finds whether a draft head's embeddings equal the target's, so
-/// that one table serves both. Adds to Inputs::warnings. Collective; throws JobEnded.
+/// used, as in transformers 5. Also finds out whether a draft head's embeddings equal the target's,
+/// so that one table can serve both. Adds to Inputs::warnings. Collective; throws JobEnded.
 void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs);
 
 }  // namespace paceline::app

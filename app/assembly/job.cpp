@@ -22,17 +22,17 @@ namespace {
 constexpr int kFaultTag = 1;
 constexpr int kSavedTag = 2;
 
-/// A fault may be of the file system, on which a save would hang, so the job ends without it then.
+/// Longest wait for saves. If the file system hangs, saves hang too, and the job ends without them.
 constexpr std::chrono::seconds kSavePatience(5);
 
-/// Asks `done` until it is true, or until kSavePatience has passed.
+/// Calls `done` until it returns true, or until kSavePatience has passed.
 void await(const std::function<bool()>& done) {
   constexpr std::chrono::milliseconds kPause(10);
   for (auto left = kSavePatience / kPause; left > 0 && !done(); --left)
     std::this_thread::sleep_for(kPause);
 }
 
-/// Receives a message with this tag, if one has come. Returns its sender, or -1.
+/// Receives a message with this tag, if one has come. Returns its sender; -1: none has come.
 int receive(MPI_Comm comm, int tag, std::vector<std::byte>& message) {
   int there = 0;
   MPI_Status status;
@@ -47,7 +47,7 @@ int receive(MPI_Comm comm, int tag, std::vector<std::byte>& message) {
 
 std::atomic<bool> g_ending{false};  // a thread of this process is ending the job
 
-// Returns only on the first thread that calls, which then ends the job. Other threads wait here.
+// Returns only on the first thread that calls it. That thread then ends the job; others wait here.
 void claim_the_end() {
   if (!g_ending.exchange(true)) return;
   while (true) ::pause();
@@ -144,7 +144,7 @@ void FaultDesk::report(const Fault& fault, const std::function<void()>& save) {
   MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 0, kFaultTag, comm_, &sends[0]);
   save();
   MPI_Isend(nullptr, 0, MPI_BYTE, 0, kSavedTag, comm_, &sends[1]);
-  // Rank 0 ends the job now. If it does not, this rank does.
+  // Rank 0 ends the job now. If it has not done so after kSavePatience, this rank does.
   await([&] {
     int sent = 0;
     MPI_Testall(2, sends.data(), &sent, MPI_STATUSES_IGNORE);  // lets MPI send the messages
@@ -162,7 +162,7 @@ void FaultDesk::watch() {
   WireReader reader(bytes);
   reader.get_all(fault.code, fault.message);
   say_fault(rank, fault);
-  int saving = 1;  // a fault may strike many ranks
+  int saving = 1;  // number of ranks that are saving; a fault may strike many
   await([&] {
     while (receive(comm_, kFaultTag, bytes) >= 0) ++saving;
     while (receive(comm_, kSavedTag, bytes) >= 0) --saving;

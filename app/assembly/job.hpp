@@ -21,7 +21,7 @@ struct Fault {
 /// Describes the exception that is being handled.
 [[nodiscard]] Fault current_fault();
 
-/// Thrown on every rank, after the message was printed, to end the job (or one step) with `code`.
+/// Thrown on every rank after the message was printed. Ends the job, or a resident job's step.
 struct JobEnded {
   ExitCode code;
   std::string message;
@@ -33,8 +33,8 @@ struct JobEnded {
 /// throw on some ranks only, because the other ranks would wait forever.
 void together(const fabric::MpiEnvironment& mpi, const std::function<void()>& step);
 
-/// Prints the message and aborts all ranks, whatever they are doing. If several threads call, only
-/// the first one does so; the others wait for the end.
+/// Prints the message and aborts all ranks, whatever they are doing. If several threads call this,
+/// only the first one prints and aborts; the others wait for the end.
 [[noreturn]] void abort_job(const fabric::MpiEnvironment& mpi, const Fault& fault);
 
 /// Like abort_job(), but for cases in which even printing may hang, for example on a hanging file
@@ -45,8 +45,8 @@ void together(const fabric::MpiEnvironment& mpi, const std::function<void()>& st
 /// report and ends the job, so that a fault which strikes many ranks at once is printed once.
 class FaultDesk {
  public:
-  /// Reports travel by MPI, because the fabric itself may be at fault. `comm`: used by nothing
-  /// else; must outlive the desk.
+  /// Reports travel by MPI, because the fabric itself may be at fault. `comm`: a communicator for
+  /// the desk alone, which must outlive the desk.
   FaultDesk(const fabric::MpiEnvironment& mpi, MPI_Comm comm) : mpi_(mpi), comm_(comm) {}
   /// Reports the fault to rank 0, and calls `save` to write finished work that is not on disk yet.
   /// Rank 0 ends the job when the faulty ranks have saved their work, or after a few seconds. Call

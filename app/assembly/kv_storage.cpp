@@ -51,8 +51,8 @@ std::int32_t blocks_at_once(std::size_t stride) {
   return static_cast<std::int32_t>(std::max<std::size_t>(1, kJobBytes / stride));
 }
 
-/// Bytes that this rank may take in kv_pool.disk, by default an equal part of half the free space.
-/// If the free space cannot be read, there is no limit: opening the file reports the cause.
+/// Bytes that this rank may take in kv_pool.disk: by default, half of the free space divided by
+/// `sharers`. Unlimited if the free space cannot be read; opening the file then reports the cause.
 std::uint64_t disk_bytes(const io::KvPoolSection& pool, int sharers) {
   if (pool.disk_size) return *pool.disk_size / sharers;
   std::error_code error;

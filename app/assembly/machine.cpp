@@ -15,15 +15,15 @@
 namespace paceline::app {
 namespace {
 
-/// GPU architectures for which tests/gpu/RESULTS.md has results. If `engine.backend` is `auto`,
-/// only these are chosen. Whoever adds results there adds the architecture here.
+/// GPU architectures for which tests/gpu/RESULTS.md has results. If `engine.backend` is `auto`, no
+/// other GPUs are used. Whoever adds results there adds the architecture here.
 constexpr std::array<std::string_view, 1> kMeasuredDevices{"sm_90"};
 
 bool is_measured(std::string_view isa) {
   return std::ranges::find(kMeasuredDevices, isa) != kMeasuredDevices.end();
 }
 
-/// Facts about a rank's GPU, sent to all ranks. Text is cut to fit.
+/// Facts about a rank's GPU, sent to all ranks. Texts are cut to the fields' sizes.
 struct GpuFacts {
   std::int32_t gpus = 0;  ///< GPUs that the rank sees; 0: it can use none
   char isa[16] = {};
@@ -81,7 +81,7 @@ BackendChoice choose_cpu(const fabric::MpiEnvironment& mpi, const io::EngineSect
 }
 
 // Chooses the CPU although there are GPUs, which `devices` describes. The CUDA backend was never
-// measured on such GPUs, so `auto` cannot know whether the backend is right and fast there.
+// measured on such GPUs, so `auto` cannot know whether the backend is correct and fast there.
 BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnvironment& mpi,
                                 const io::EngineSection& engine,
                                 std::span<const fabric::RankFacts> facts) {

@@ -22,14 +22,14 @@ struct BackendChoice {
   std::uint64_t memory = 0;  ///< bytes of memory that each rank may take; 0: unknown
   int device = -1;           ///< GPU of this rank; -1: the host
   std::string device_name;   ///< name of rank 0's GPU
-  std::string explanation;   ///< why this backend was chosen; empty: no reason to give
+  std::string explanation;   ///< why this backend was chosen; may be empty
 
   [[nodiscard]] bool on_device() const { return device >= 0; }
 };
 
 /// Chooses the backend by engine.backend, engine.isa and `facts`, the hardware of each rank.
-/// `planned`: the machine to plan for, or null. If `planned` states no GPUs, the planned machine is
-/// assumed to have the GPUs of this one. Collective; a UsageError is thrown on all ranks.
+/// `planned`: the machine to plan for, or null. If `planned` states no GPUs, it is assumed to have
+/// the GPUs of the present machine. Collective; a UsageError is thrown on all ranks.
 [[nodiscard]] BackendChoice choose_backend(const fabric::MpiEnvironment& mpi,
                                            const io::EngineSection& engine,
                                            std::span<const fabric::RankFacts> facts,

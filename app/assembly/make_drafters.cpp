@@ -26,7 +26,7 @@ draft::ModelDrafterOptions model_options(const Inputs& inputs, const Plan& plan,
   options.max_requests = inputs.config.engine.max_batch;
   options.kv_block = inputs.config.engine.kv_block;
   options.max_length = longest_draft(inputs, plan);
-  // A draft model asks the backend for the best paths + 1 tokens, and gets at most kMaxRanked.
+  // A draft model asks the backend for the `paths` + 1 best tokens, and gets at most kMaxRanked.
   // N-grams and suffix trees need no such tokens, so they may have more paths.
   options.paths = std::min(settings.paths.value_or(1), kernels::kMaxRanked - 1);
   options.prefill_chunk = inputs.config.engine.prefill_chunk;

@@ -7,7 +7,7 @@
 
 namespace paceline::app {
 
-/// Layers with experts, experts in each, and experts that a token uses; empty: there are none.
+/// Which layers have experts, how many each has, and how many a token uses; empty: no experts.
 [[nodiscard]] io::RoutingShape routing_shape(const ModelConfig& config);
 
 /// Makes the manifest. Reads weights for the model's fingerprint. Call on rank 0.

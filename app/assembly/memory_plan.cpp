@@ -60,7 +60,7 @@ std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t 
       counted(most.max_draft, "token"), counted(most.max_batch, "request"), rows, gib));
 }
 
-/// Greatest numbers of rows that one request takes in a pass in which the head drafts.
+/// Greatest numbers of rows that one request can have in one pass of the draft head.
 kernels::PassRows head_rows(const Inputs& inputs, const Plan& plan) {
   return draft::rows_of_request(draft_head(plan)->config,
                                 inputs.config.speculation.paths.value_or(1),
@@ -131,7 +131,7 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   return bytes;
 }
 
-/// Full batches of requests for each drafter rank, rounded up; 1 if there are no drafter ranks.
+/// Number of groups for each drafter rank, rounded up; 1 if there are no drafter ranks.
 std::int64_t groups_of_drafter(const Plan& plan) {
   const int drafters = plan.layout.drafters();
   return drafters == 0 ? 1 : (plan.layout.groups() + drafters - 1) / drafters;
@@ -177,7 +177,7 @@ std::uint64_t draft_kv(const Inputs& inputs, const Plan& plan,
 }
 
 /// [drafters] KV blocks of a head for the draft tokens of a full batch; 0 for other drafters. Each
-/// token of a draft tree takes a KV position. plan_draft_blocks() adds blocks for texts.
+/// token of a draft tree takes a KV position. plan_draft_blocks() adds blocks for sequences.
 std::vector<std::int32_t> drafted_blocks(const Inputs& inputs, const Plan& plan) {
   const io::EngineSection& engine = inputs.config.engine;
   const io::SpeculationSection& settings = inputs.config.speculation;
@@ -198,11 +198,11 @@ std::vector<std::int32_t> drafted_blocks(const Inputs& inputs, const Plan& plan)
   return blocks;
 }
 
-/// Plans the KV blocks of each drafter: [drafters]. A drafter's blocks hold the texts of a full
-/// batch at its longest, or as many positions as the target's KV if that is less. A drafter rank
-/// holds batches of several groups, but in at most half of a verifier's KV memory, or in what one
-/// sequence needs if that is more. `memory`: bytes for KV on a verifier; 0: unknown. `target`: KV
-/// blocks of the target. `longest`: KV blocks of the longest sequence.
+/// [drafters] Plans the number of KV blocks of each drafter. A model or head gets blocks for a full
+/// batch of longest sequences, but for no more positions than the target's KV has. On drafter ranks
+/// it gets blocks for the batches of several groups, but at most half of a verifier's KV memory. It
+/// always gets blocks for one longest sequence. `memory`: bytes for KV on a verifier; 0: unknown.
+/// `target`: KV blocks of the target. `longest`: KV blocks of the longest sequence.
 std::vector<std::int32_t> plan_draft_blocks(const Inputs& inputs, const Plan& plan,
                                             std::uint64_t memory, std::int32_t target,
                                             std::int64_t longest) {
@@ -265,8 +265,8 @@ std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role) 
 
 namespace {
 
-/// Greatest number of responses in suffix trees: all of the run and, if speculation.history is set,
-/// the same number from each of kMostEarlierSteps earlier training steps.
+/// Greatest number of responses in suffix trees: those of the run and, if speculation.history is
+/// set, the same number from each of kMostEarlierSteps earlier training steps.
 std::uint64_t known_responses(const Inputs& inputs) {
   return inputs.sizes.responses * (inputs.config.speculation.history ? 1 + kMostEarlierSteps : 1);
 }
@@ -279,7 +279,7 @@ std::uint64_t known_tokens(const Inputs& inputs) {
 
 }  // namespace
 
-/// Counts texts of active requests. Suffix trees also hold known_tokens(), in at most max_memory.
+/// Counts texts of active requests. Suffix trees also hold known_tokens(), within max_memory.
 std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role) {
   const std::int64_t groups = role == Role::drafter ? groups_of_drafter(plan) : 1;
   const std::uint64_t requests =
@@ -307,7 +307,7 @@ std::uint64_t log_memory(const Inputs& inputs, const Plan& plan) {
 
 namespace {
 
-/// Advises the user how a rank gets more memory, or needs less.
+/// Advises the user how to give a rank more memory, or how to make it need less.
 std::string remedy(bool simulated, bool on_device) {
   if (simulated)
     return "take a higher layout.verifier_tp or simulation.gpus_per_rank, or GPUs of more memory "
@@ -344,8 +344,8 @@ std::int64_t kept_picture_rows(const Inputs& inputs) {
 
 namespace {
 
-/// Bytes that pictures take on the rank's device, or else on its host. Kept rows are on the host. A
-/// device has only the rows of one pass and of the picture that its tower computes.
+/// Bytes that pictures take on the rank's device or, without a device, on its host. Kept rows are
+/// on the host. A device has only the rows of one pass and of the picture that its tower computes.
 std::uint64_t picture_bytes(const Inputs& inputs, bool on_device) {
   if (inputs.sizes.largest_picture == 0) return 0;
   const TowerConfig& tower = *inputs.target.config.vision->tower;

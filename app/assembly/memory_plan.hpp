@@ -53,7 +53,7 @@ struct DrafterMemory {
 /// Bytes of host memory that features take on a rank of this role.
 [[nodiscard]] std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role);
 /// Estimates how many bytes of host memory the texts of lookup drafters (n-grams, suffix trees)
-/// take at most on a rank of this role. Plans set no memory aside for texts: most runs need less.
+/// take at most on a rank of this role. Most runs need less, so plans reserve no memory for them.
 [[nodiscard]] std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role);
 /// Greatest number of bytes that a draft server takes for the responses it holds; 0: no servers.
 [[nodiscard]] std::uint64_t log_memory(const Inputs& inputs, const Plan& plan);

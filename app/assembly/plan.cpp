@@ -56,8 +56,8 @@ void require_supported(const Inputs& inputs, const std::string& backend) {
 }
 
 /// Reads engine.profile on rank 0 for all ranks. If the profile was measured under other
-/// conditions, `fault` says what differs, and the profile is not used: wrong costs slow a run down.
-/// Only rank 0's number of threads is compared. `placement`: the first layout's.
+/// conditions, `fault` says what differs, and the profile is not used, because wrong costs slow a
+/// run down. Only rank 0's number of threads is compared. `placement`: that of the first layout.
 ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                            const Machine& machine, const policy::Placement& placement) {
   ProfiledCosts costs;
@@ -85,8 +85,8 @@ ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inpu
   return costs;
 }
 
-/// Lets rank 0 choose for all ranks. If each rank chose for itself, floating-point sums could
-/// differ between nodes, and ranks with different layouts would wait for each other for ever.
+/// Lets rank 0 choose speculation for all ranks. If each rank chose, floating-point sums could
+/// differ between nodes, and ranks with different layouts would wait for each other forever.
 SpeculationChoice shared_choice(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                 const policy::Placement& placement, const ProfiledCosts& costs,
                                 const TailGroups& tail) {
@@ -114,9 +114,9 @@ policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
         model::whole_weight_bytes(inputs.target.config, inputs.target.compute, inputs.attention());
   facts.weight_bytes += tower_bytes(inputs);
   facts.whole_bytes += tower_bytes(inputs);
-  // Unless the user asks for drafter ranks, each group needs memory for drafters of its own.
-  // Drafter ranks that the plan chooses later, by the costs of this degree, must not change the
-  // degree.
+  // Unless the user asks for drafter ranks, each group needs memory for drafters of its own. The
+  // plan may choose drafter ranks later, by the costs at this degree. That choice must not change
+  // the degree.
   if (inputs.config.layout.drafters.value_or(0) == 0) facts.drafter_bytes = drafter_bytes(inputs);
   facts.sharers = weight_sharers(machine);
   facts.memory_per_rank = machine.backend.memory;
@@ -152,7 +152,7 @@ Plan complete_plan(const Inputs& inputs, const Machine& machine,
 }
 
 Plan make_plan(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Machine& machine) {
-  // A first layout fixes the tensor-parallel degree, whose costs decide on speculation.
+  // A first layout fixes the tensor-parallel degree. Costs at this degree decide on speculation.
   policy::Placement first;
   together(mpi, [&] {
     require_supported(inputs, machine.backend.name);

@@ -22,7 +22,7 @@ namespace paceline::app {
 /// The ranks with draft servers, which hold the responses from which suffix drafters draft.
 struct DraftServers {
   std::vector<int> ranks;
-  std::string explanation;  ///< why these ranks; empty: there are no servers
+  std::string explanation;  ///< why these ranks have servers; empty: no rank has one
   bool history = false;     ///< servers also hold responses of earlier training steps
 };
 
@@ -32,7 +32,7 @@ struct Plan {
   policy::Layout layout;
   ProfiledCosts costs;
   SpeculationChoice speculation;
-  std::vector<PlannedDrafter> drafters;  ///< in the order in which a rank asks them
+  std::vector<PlannedDrafter> drafters;  ///< in the order in which a rank asks them for drafts
   BestOfNPlan best_of_n;
   TailGroups tail_groups;  ///< larger groups for the last requests
   DraftServers draft_servers;

@@ -33,7 +33,7 @@ std::string range_text(int first, int last) {
 /// Text of the roles of a node's ranks, e.g. "ranks 0-3 verifier groups 0-1, ranks 4-5 drafters".
 std::string roles_text(const Machine& machine, const Plan& plan, int node) {
   const policy::Placement& placement = plan.layout.placement;
-  const auto kind = [&](int rank) {  // all ranks of a group count as one kind
+  const auto kind = [&](int rank) {  // leader and members count as one kind
     const Role role = placement.role(rank);
     return role == Role::verifier_member ? Role::verifier : role;
   };
@@ -166,7 +166,7 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
   const DrafterMemory memory =
       draft_model_memory(inputs, plan, ahead ? Role::drafter : Role::verifier);
   if (memory.weights > 0) {
-    std::set<std::string> copies;  // several if unequal numbers of ranks share the models
+    std::set<std::string> copies;  // several texts if unequal numbers of ranks share models
     for (std::size_t d = 0; d < plan.drafters.size(); ++d) {
       if (plan.drafters[d].model != nullptr)
         copies.insert(copy_text(plan, {static_cast<std::int32_t>(d)}));

@@ -20,7 +20,7 @@ namespace {
 
 void warn_of(const std::string& text) { say("warning: speculation.pregenerate: {}", text); }
 
-/// Whether this step can generate texts for the next step, and the next step drafts from them.
+/// Whether this step can generate texts for the next step, and the next step can draft from them.
 bool is_of_use(const io::RunConfig& next, const io::RunConfig& now) {
   // A batch records sampling masks (sampling.keep_masks) for all of its requests or for
   // none. A mask has room for the top_k ids of this step.
@@ -62,9 +62,8 @@ void complete(RequestSampling& own, const Inputs& next) {
   }
 }
 
-/// Opens the directory for pregenerated texts, or makes it. Deletes texts in it that were
-/// generated ahead for an earlier training step of the same name. Throws IoError if the directory
-/// holds anything else.
+/// Opens or makes the directory for pregenerated texts. Deletes texts that were pregenerated for an
+/// earlier training step of the same name. Throws IoError if the directory holds anything else.
 std::unique_ptr<io::RunDirectory> open_directory(const std::string& path,
                                                  const io::RunManifest& manifest,
                                                  std::span<const Prompt> prompts) {
@@ -75,8 +74,8 @@ std::unique_ptr<io::RunDirectory> open_directory(const std::string& path,
   return std::make_unique<io::RunDirectory>(path, manifest, prompts, true);
 }
 
-/// Removes or shortens responses that the present step cannot generate, because its rotary table
-/// ends at its own longest sequence. Also removes responses to prompts with pictures.
+/// Removes responses that reach the present step's longest sequence, where its rotary table ends.
+/// Limits others to this length. Also removes responses to prompts with pictures.
 void keep_possible(const Inputs& now, std::vector<Prompt>& prompts, std::vector<Trajectory>& work) {
   const std::int32_t longest = now.sizes.longest_sequence;
   const auto room = [&](const Prompt& prompt) {

@@ -34,12 +34,12 @@ struct ResidentStep {
 };
 
 /// Finds the next step's request file, or its announcement (StepFolder::upcoming), and reads the
-/// step's prompts. The first take() starts the search thread for this. Pregenerated texts go to a
-/// run directory (StepRequest::ahead), and texts that a killed attempt left there are continued.
-/// The request file stays, because the next step reads it again. If the file or the prompts cannot
-/// be read, this class only warns, and the next step reports the error. Prompts with pictures are
-/// left out. A request that could outgrow the present step's longest allowed sequence gets a lower
-/// limit of tokens, or is left out. Lives on rank 0.
+/// step's prompts. The first take() starts a thread for this search. Pregenerated texts go to a run
+/// directory (StepRequest::ahead). Texts that a killed job left there are continued. The request
+/// file stays, because the next step reads it again. If the file or the prompts cannot be read,
+/// this class only warns, and the next step reports the error. Prompts with pictures are left out.
+/// A request that could outgrow the present step's longest allowed sequence gets a lower limit of
+/// tokens, or is left out. Lives on rank 0.
 class UpcomingStep final : public UpcomingRequests {
  public:
   /// `now`, `manifest`: inputs and manifest of the present step. `wake`: called by the search
@@ -78,7 +78,7 @@ class UpcomingStep final : public UpcomingRequests {
 class PregeneratedShard final : public TrajectorySink {
  public:
   using Warn = std::function<void(const std::string&)>;
-  /// `flush_seconds`: append() flushes if this time has passed after the last flush.
+  /// `flush_seconds`: append() flushes if so many seconds have passed since the last flush.
   PregeneratedShard(const PregeneratedRun& run, int rank, const Clock& clock, double flush_seconds,
                     Warn warn);
   /// Writes the remaining texts.

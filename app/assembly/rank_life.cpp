@@ -55,7 +55,7 @@ engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, int
           .context = inputs.target.config.max_position,
           .growth = plan.leases.growth,
           .turn_tokens = converses ? turn_tokens(inputs) : 0,
-          // A head reads the target's features at each prompt position, so all must be computed.
+          // A head reads the target's features at each prompt position, so none may be skipped.
           .share_prefixes = read_layers(inputs, plan).empty(),
           .picture_merge =
               inputs.sizes.largest_picture > 0 ? inputs.target.config.vision->tower->merge : 0,
@@ -97,7 +97,7 @@ CostCurve draft_calls(const Inputs& inputs, const Plan& plan,
   return {};
 }
 
-/// Seed of a test that draws the branches to draft (outcomes.hpp) at random; 0: costs choose them.
+/// Seed of a test that chooses the branches to draft (outcomes.hpp) at random; 0: costs choose.
 std::uint64_t outcome_seed(const io::TestSection& test, int rank) {
   return test.shuffles(io::Shuffle::outcomes) ? test.seed * 1000 + rank + 1 : 0;
 }
@@ -116,8 +116,8 @@ class RankLife::Place {
   [[nodiscard]] virtual protocol::Participant& role() = 0;
   /// Ends the role and returns its summary.
   virtual RankSummary end() = 0;
-  /// Adds the draft tokens tried and accepted of the role's own drafters. `drafts` has the indices
-  /// of RankLife::drafts().
+  /// Adds the tried and the accepted draft tokens of the role's own drafters to `drafts`, whose
+  /// indices are those of RankLife::drafts().
   virtual void count(std::span<DraftTally> /*drafts*/) const {}
 };
 
@@ -173,7 +173,7 @@ class RankLife::VerifierPlace final : public Place {
     machine_.kv_share().account(summary);
     return summary;
   }
-  // Skips drafter ranks, which count their own tokens.
+  // Skips drafts by drafter ranks, because those ranks count them.
   void count(std::span<DraftTally> drafts) const override {
     if (speculator_ == nullptr) return;
     for (std::size_t k = 0; k < speculator_->roster().size(); ++k) {
@@ -296,7 +296,7 @@ class RankLife::DrafterPlace final : public Place {
     return drafters;
   }
 
-  std::unique_ptr<Mailbox> misbehaving_;  ///< in tests replaces the machine's mailbox; else null
+  std::unique_ptr<Mailbox> misbehaving_;  ///< null unless a test replaces the machine's mailbox
   std::vector<std::int32_t> own_;
   roles::DrafterRank drafter_;
 };

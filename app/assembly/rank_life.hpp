@@ -24,8 +24,8 @@ class RankLife final : public protocol::Participant {
   /// Whether the rank has sent its summary.
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] const policy::Placement& placement() const { return placement_; }
-  /// Draft tokens tried and accepted, of the rank's own drafters. There is an element for each of
-  /// Plan::drafters, and a last one for suffix drafters that had responses of earlier steps.
+  /// Numbers of tried and accepted draft tokens of the rank's own drafters. There is an element for
+  /// each of Plan::drafters, and a last one for suffix drafters with responses of earlier steps.
   [[nodiscard]] std::span<const DraftTally> drafts() const { return drafts_; }
 
  private:

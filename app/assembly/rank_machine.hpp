@@ -49,7 +49,7 @@ class RankMachine {
   /// The sink for a verifier's responses.
   [[nodiscard]] virtual TrajectorySink& trajectories() = 0;
 
-  /// The sink for texts that a verifier generates for the next training step; null: none is kept.
+  /// The sink for texts that a verifier generates for the next training step; null: they are lost.
   [[nodiscard]] virtual TrajectorySink* pregenerated(const PregeneratedRun& /*run*/) {
     return nullptr;
   }

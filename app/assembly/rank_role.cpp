@@ -33,7 +33,7 @@ std::uint64_t peak_rss_bytes() {
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-/// Tells the coordinator, a single time, that this rank got a signal to stop. The signal may have
+/// Tells the coordinator, one time only, that this rank got a signal to stop. The signal may have
 /// reached no other rank.
 class SignalRelay {
  public:
@@ -94,13 +94,13 @@ class Rank final : public RankMachine {
     together(mpi, [&] { share_kv(placement); });
   }
 
-  /// Gets the costs of steps, drafts and KV moves. Measures costs that are not known. Collective.
+  /// Gets the costs of steps, drafts and KV moves. Measures unknown costs. Collective.
   void get_costs(const fabric::MpiEnvironment& mpi, Standing& standing) {
     costs_ = standing.costs({mpi, inputs_, plan_, *compute_, kv_share_.get(), mailbox_, clock_},
                             attempt_.responses);
   }
-  /// Moves new rewards from the scorer to the shard every output.flush_seconds or, if the
-  /// coordinator waits for rewards (dynamic sampling), more often.
+  /// Moves new rewards from the scorer to the shard. Does so every output.flush_seconds seconds or,
+  /// if the coordinator waits for rewards (dynamic sampling), more often.
   void keep_rewards();
   /// Waits for missing rewards after the end of generation. Collective.
   ScoringReport finish_rewards(const fabric::MpiEnvironment& mpi);

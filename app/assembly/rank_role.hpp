@@ -1,4 +1,4 @@
-// This rank's part in a rollout, from loading weights to the rank's summary.
+// This rank's part in a rollout, from loading weights to the last rewards.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct Attempt {
   std::uint32_t number = 0;    ///< number of the attempt in the output directory
   std::size_t responses = 0;   ///< number of responses still to be generated
   io::Unscored unscored;       ///< responses of earlier attempts for this rank to score
-  std::function<bool()> stop;  ///< if true on any rank, no rank waits for rewards any more
+  std::function<bool()> stop;  ///< if it is true on any rank, all ranks stop waiting for rewards
 };
 
 /// The outcome on one rank.

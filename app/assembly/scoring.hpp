@@ -38,10 +38,10 @@ struct ScoringTally {
   std::array<std::uint64_t, 6> counts{};  ///< [ScoreOutcome] number of responses
   std::uint64_t failures = 0;             ///< number of times that a worker failed
   double reward_sum = 0;                  ///< sum of all rewards
-  double seconds = 0;                     ///< seconds of each response's last try, summed
-  double overlapped_seconds = 0;          ///< the part of `seconds` before generation ended
+  double seconds = 0;                     ///< seconds that each response's last try took, summed
+  double overlapped_seconds = 0;          ///< the part of `seconds` before the end of generation
   std::uint64_t late = 0;                 ///< responses not yet scored when generation ended
-  double trailing_seconds = 0;            ///< from the end of generation to the end of scoring
+  double trailing_seconds = 0;            ///< seconds from end of generation to end of scoring
   std::uint64_t unscored = 0;             ///< responses not scored when the run was stopped
 
   [[nodiscard]] std::uint64_t scored() const;
@@ -58,7 +58,7 @@ class Scoring {
  public:
   /// Receives a reward and the scorer's extra text.
   using Keep = std::function<void(const Reward&, const std::string& extra)>;
-  /// Starts the workers if reward.method is command. References must outlive this object.
+  /// Starts the workers if reward.method is `command`. References must outlive this object.
   /// `telemetry` may be null.
   Scoring(const Inputs& inputs, const Clock& clock, io::TelemetryWriter* telemetry);
 
@@ -98,8 +98,8 @@ class ScoringSink final : public TrajectorySink {
   Scoring& scoring_;
 };
 
-/// Passes responses on to `sink`. When flush() has put them on disk, calls `tell` with the rewards
-/// of finished responses.
+/// Passes responses on to `sink`. When flush() has put responses on disk, calls `tell` with the
+/// rewards of the finished ones.
 class TellingSink final : public TrajectorySink {
  public:
   using Tell = std::function<void(std::vector<Reward>)>;
@@ -120,8 +120,8 @@ class TellingSink final : public TrajectorySink {
   std::vector<Reward> rewards_;  ///< rewards of responses that are not on disk yet
 };
 
-/// This rank's share of the responses that earlier attempts left without a reward. Deals the
-/// responses out evenly to the verifiers. `found`: all these responses, on rank 0. Collective.
+/// This rank's share of the responses that had no reward before the run was resumed. Divides these
+/// responses evenly among the verifiers. `found`: all these responses, on rank 0. Collective.
 [[nodiscard]] io::Unscored share_of_unscored(const fabric::MpiEnvironment& mpi,
                                              const Inputs& inputs, const Plan& plan,
                                              const io::Unscored& found);

@@ -87,7 +87,7 @@ std::string no_plan(const policy::Placement& first, const ProfiledCosts& costs) 
       costs.fault);
 }
 
-/// The fastest decoupled plan or, if `decoupled` is false, the fastest other plan; null: none.
+/// The fastest decoupled plan or, if `decoupled` is false, the fastest of the others; null: none.
 const policy::SpeculationPlan* rival(const SpeculationChoice& choice, bool decoupled) {
   const auto found = std::ranges::find_if(choice.plans, [&](const auto& plan) {
     return (plan.mode == SpeculationMode::decoupled) == decoupled;
@@ -136,7 +136,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
   // N-grams and suffix trees draft on drafter ranks only if the user asks for drafter ranks.
   const bool asked =
       drafter_ranks.value_or(0) > 0 || speculation.mode == SpeculationMode::decoupled;
-  // It is not known what sending features to a head on a drafter rank costs. So a head drafts there
+  // The cost of sending features to a head on a drafter rank is not known. So a head drafts there
   // only if the user asks for drafter ranks and there is no draft model.
   const bool models = std::ranges::any_of(
       inputs.drafters, [](const auto& drafter) { return drafter.model != nullptr; });

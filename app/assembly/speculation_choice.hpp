@@ -25,13 +25,13 @@ struct Plan;
 struct SpeculationChoice {
   int drafter_ranks = 0;  ///< number of drafter ranks
   std::string reason;     ///< why this number of drafter ranks; empty: layout.drafters sets it
-  protocol::DraftWindow window;     ///< of drafter ranks that draft for all groups
-  std::vector<std::int32_t> order;  ///< [drafters] indices into Inputs::drafters, first asked first
+  protocol::DraftWindow window;     ///< window of drafter ranks that draft for all groups
+  std::vector<std::int32_t> order;  ///< [drafters] asking order, as indices into Inputs::drafters
   std::vector<double> acceptance;   ///< [drafters] expected acceptance rates, parallel to `order`
   std::vector<policy::SpeculationPlan> plans;  ///< possible plans, fastest first
-  OptionalIndex chosen;  ///< in `plans`; absent: none is within the configuration's limits
+  OptionalIndex chosen;                      ///< index in `plans`; absent: no plan could be chosen
   std::vector<policy::DraftMethod> methods;  ///< drafting methods of the plans
-  std::vector<bool> known;  ///< [methods] whether acceptance is known from earlier runs
+  std::vector<bool> known;  ///< [methods] whether `acceptance` is from earlier runs
   std::vector<policy::RankedMethod> ranked;  ///< methods by their speedup, best first
   policy::LadderLoad load;                   ///< load for which the speedups hold
   double requests = 0;                       ///< number of responses in the job
@@ -45,10 +45,10 @@ struct SpeculationChoice {
 ///
 /// The initial selection (section 4.2) sorts drafters by their speedups at the acceptance rates of
 /// `history`: the draft ladder (draft_ladder.hpp). But all n-grams and suffix trees come before
-/// models and heads, because lookups cost next to nothing. This loses no better draft:
-/// speculation::Speculator also asks a later drafter of which it expects one. If there are drafter
-/// ranks, the chosen plan's method comes first, because a drafter rank seldom asks its second
-/// drafter.
+/// models and heads, because lookups cost next to nothing. No better draft is lost, because
+/// speculation::Speculator also asks a later drafter if it expects a better draft from it. If there
+/// are drafter ranks, the chosen plan's method comes first, because a drafter rank seldom asks its
+/// second drafter.
 [[nodiscard]] SpeculationChoice choose_speculation(const Inputs& inputs,
                                                    const policy::Placement& first,
                                                    const ProfiledCosts& costs,
@@ -59,14 +59,14 @@ struct SpeculationChoice {
 [[nodiscard]] std::vector<PlannedDrafter> in_order(std::span<const ConfiguredDrafter> drafters,
                                                    const SpeculationChoice& choice);
 
-/// The load at which drafters are compared: that of one of `groups` groups at the run's start.
+/// The load at which drafters are compared: the load of each of `groups` groups at the run's start.
 [[nodiscard]] policy::LadderLoad ladder_load(const Inputs& inputs, int groups);
 
 /// The draft ladder of these costs as lines of text; empty if nothing drafts.
 [[nodiscard]] std::string draft_ladder_text(const CostTable& costs, const policy::LadderLoad& load);
 
-/// Text for the user: the chosen plan, other plans, the settings that select each, and the draft
-/// ladder. Empty if no costs are known or nothing drafts.
+/// Text for the user: the chosen plan, other plans, the settings that select each plan, and the
+/// draft ladder. Empty if no costs are known or nothing drafts.
 [[nodiscard]] std::string speculation_text(const Plan& plan);
 
 }  // namespace paceline::app

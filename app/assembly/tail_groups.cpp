@@ -17,11 +17,11 @@ namespace {
 
 /// Bytes a second at which a modelled GPU loads weights from its host over PCIe 5.0 x16.
 constexpr double kHostBandwidth = 50e9;
-/// Bytes a second at which a real GPU loads weights from files in the page cache. The figure is an
+/// Bytes a second at which a real GPU loads weights from files in the page cache. This number is an
 /// estimate, not a measurement.
 constexpr double kFileBandwidth = 1e9;
 
-/// Text of engine.tail_profile; empty: there is none. `fault`: why the profile does not hold here.
+/// Text of engine.tail_profile; empty: there is none. `fault`: why it does not apply to this run.
 struct TailProfile {
   std::string text;
   std::string fault;

@@ -35,7 +35,7 @@ struct TailGroups {
 
 /// Reads engine.tail_profile, a cost table of groups of twice the layout's degree. Throws
 /// UsageError if the table has another degree, or if layout.tail_tp asks for a degree without known
-/// costs. No groups join if this table or engine.profile does not hold for this run. `costs`: costs
+/// costs. No groups join if this table or engine.profile does not apply to this run. `costs`: costs
 /// of the layout's groups. The second overload reads on rank 0 for all ranks. It is collective, and
 /// throws JobEnded.
 [[nodiscard]] TailGroups read_tail_profile(const Inputs& inputs, const Machine& machine,

@@ -55,7 +55,7 @@ std::vector<TokenId> stop_set(const ModelConfig& model, const SamplingParams& sa
   if (!sampling.ignore_eos) stops.insert(stops.end(), model.eos.begin(), model.eos.end());
   // If a stop string is the text of a special token, the token's id ends responses too, so that the
   // id can be banned until a response has min_tokens tokens. If a response spells the text by
-  // several other tokens, the stop-string matcher ends it.
+  // several other tokens, the stop-string matcher ends the response.
   for (const std::string& text : sampling.stop_strings) {
     if (tokenizer == nullptr) break;
     const std::optional<TokenId> id = tokenizer->token_to_id(text);

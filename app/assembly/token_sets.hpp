@@ -26,9 +26,9 @@ struct Inputs;
 
 /// Ids that are never sampled (SamplingParams::masked): sampling.banned_ids and, if
 /// sampling.allowed_ids is not empty, all ids outside that list. If sampling.unused_ids is not
-/// `keep`, vocabulary rows without a token and placeholders of media are added; `stops` and the
-/// model's end tokens are not. Without a tokenizer, no row is known to be unused. Throws UsageError
-/// if an id is no token of the model, or if no token is left to sample.
+/// `keep`, also vocabulary rows without a token and placeholders of media, except `stops` and the
+/// model's end tokens. Without a tokenizer, no row is known to be unused. Throws UsageError if an
+/// id is no token of the model, or if no token is left to sample.
 [[nodiscard]] std::vector<TokenId> masked_tokens(const ModelConfig& model,
                                                  const SamplingParams& sampling,
                                                  const io::Tokenizer* tokenizer,
@@ -49,7 +49,7 @@ struct ResponseEnds {
   std::vector<TokenId> stops;  ///< every id that ends a response: stop_set()
   /// End tokens of the model in the job's previous step; nullopt in the first step.
   std::optional<std::vector<TokenId>> earlier_eos;
-  TurnEnd turn;  ///< set on rank 0 alone
+  TurnEnd turn;  ///< set only on rank 0
 };
 
 /// Text of ascending ids, e.g. "3, 7-9".

@@ -14,7 +14,7 @@
 namespace paceline::app {
 namespace {
 
-// Parses a time left as squeue prints it: [D-]HH:MM:SS or MM:SS.
+// Parses the remaining time of a job as squeue prints it: [D-]HH:MM:SS or MM:SS.
 std::optional<double> parse_time_left(const std::string& text) {
   double days = 0;
   std::string clock = text;
@@ -31,8 +31,8 @@ std::optional<double> parse_time_left(const std::string& text) {
   return std::nullopt;
 }
 
-// Returns the time left of a job as squeue prints it, which may be a word ("UNLIMITED", "INVALID").
-// Returns an empty text if squeue is absent or fails.
+// Returns the remaining time of a job as squeue prints it, which may be a word ("UNLIMITED",
+// "INVALID"). Returns an empty text if squeue is absent or fails.
 std::string squeue_time_left(const std::string& job) {
   for (const char c : job) {
     if (c < '0' || c > '9') return "";
@@ -51,7 +51,7 @@ TimeLimit slurm_limit(const std::string& job) {
   if (const char* end = std::getenv("SLURM_JOB_END_TIME")) {  // Unix time
     const auto seconds = parse_number<std::int64_t>(end);
     const auto left = static_cast<double>(seconds.value_or(0) - std::time(nullptr));
-    // This job is running, so a time in the past must belong to another job.
+    // This job is running, so a time in the past is outdated or was inherited from another job.
     if (left > 0) return {left, kOrigin};
   }
   const std::string text = squeue_time_left(job);

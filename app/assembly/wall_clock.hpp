@@ -22,11 +22,11 @@ class SteadyClock final : public Clock {
 [[nodiscard]] double unix_seconds();
 
 struct TimeLimit {
-  std::optional<double> seconds;  ///< seconds from now; nullopt: none is known
-  std::string origin;             ///< what sets the limit, or why none is known, for the user
+  std::optional<double> seconds;  ///< seconds from now; nullopt: no limit is known
+  std::string origin;             ///< for the user: what sets the limit, or why none is known
 };
 
-/// Returns the setting limits.wall_clock, if given, or the time that Slurm leaves the job
+/// Returns the setting limits.wall_clock, if given, otherwise the remaining time of the Slurm job
 /// (SLURM_JOB_END_TIME, or squeue).
 [[nodiscard]] TimeLimit time_limit(std::optional<double> setting);
 

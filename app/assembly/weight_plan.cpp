@@ -82,7 +82,7 @@ void add_weights(const Inputs& inputs, const Machine& machine, const Plan& plan,
 }
 
 /// Copies of weights in the whole job. If prompts have pictures, each rank with a share of the
-/// target has the tower too.
+/// target also has the vision tower.
 std::vector<WeightCopy> weight_copies(const Inputs& inputs, const Machine& machine,
                                       const Plan& plan) {
   std::vector<policy::WeightHolder> all = holders(machine);
@@ -96,7 +96,7 @@ std::vector<WeightCopy> weight_copies(const Inputs& inputs, const Machine& machi
   return policy::weight_copies(all);
 }
 
-/// Bytes of weights on the fullest rank. Ranks that share a copy count equal parts of it.
+/// Bytes of weights on the fullest rank. A copy that ranks share is divided evenly among them.
 std::uint64_t most_bytes(const Inputs& inputs, const Plan& plan,
                          const std::vector<WeightCopy>& copies) {
   std::vector<std::uint64_t> bytes(plan.layout.placement.ranks, 0);

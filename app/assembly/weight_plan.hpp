@@ -1,9 +1,9 @@
 // Plans which weights each rank has, and which ranks share one copy of them.
 //
-// If the backend computes from host memory, a rank has the weights of all roles that it may get, as
-// in SpecActor (section 4.3, "Model scale"). Ranks whose cores are in the same NUMA domains share
-// one copy of the weights that they all need (policy/place/weight_copies.hpp). A draft model that
-// is not shared may lend the memory of its weights to KV.
+// If the backend computes from host memory, a rank has from the start the weights of all roles that
+// it may get, as in SpecActor (section 4.3, "Model scale"). Ranks whose cores are in the same NUMA
+// domains share one copy of the weights that they all need (policy/place/weight_copies.hpp). A
+// draft model that is not shared may lend the memory of its weights to KV.
 #pragma once
 
 #include <cstdint>
@@ -41,13 +41,13 @@ struct WeightPlan {
                                           const DraftHead* head);
 /// Sum of drafter_bytes() over all configured drafters.
 [[nodiscard]] std::uint64_t drafter_bytes(const Inputs& inputs);
-/// Number of ranks that can share one copy: the least number over all sets of NUMA domains.
+/// Number of ranks that can share one copy: the smallest number in any set of NUMA domains.
 [[nodiscard]] int weight_sharers(const Machine& machine);
 
 /// The head that `id` names; null: it names no head.
 [[nodiscard]] const DraftHead* head_of(const Plan& plan, const policy::WeightsId& id);
 /// Whether a rank can lend the memory of a copy to KV (speculation.elastic_memory). Only draft
-/// models can be lent. In host memory, the copy must have a single rank, and roles must not change.
+/// models can be lent. In host memory, the copy must belong to one rank, and roles must not change.
 [[nodiscard]] bool lends(const Inputs& inputs, const Plan& plan, const policy::WeightCopy& copy);
 /// Bytes of draft models' weights that a verifier can lend to KV: the least over all verifiers.
 [[nodiscard]] std::uint64_t weights_to_lend(const Inputs& inputs, const Plan& plan);

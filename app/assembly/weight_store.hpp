@@ -34,7 +34,7 @@ class WeightStore {
   WeightStore(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
               kernels::Backend* backend);
 
-  /// Returns the weights `id`, and loads them unless they are kept here. Throws as loading does.
+  /// Returns the weights `id`, and loads them unless this store keeps them. Throws as loading does.
   [[nodiscard]] std::shared_ptr<const model::Weights> get(const policy::WeightsId& id);
   /// Like get(), but a call loads only one part. Returns null until all parts are loaded.
   [[nodiscard]] std::shared_ptr<const model::Weights> get_part(const policy::WeightsId& id);
@@ -51,7 +51,7 @@ class WeightStore {
     const Stopwatch watch(loading_seconds_);
     return load();
   }
-  /// Seconds spent on loading so far, without waiting for other ranks.
+  /// Seconds spent on loading so far, not counting waits for other ranks.
   [[nodiscard]] double loading_seconds() const { return loading_seconds_; }
   /// Bytes of the weights loaded at the start. Of a shared copy, only this rank's part counts.
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }

@@ -12,13 +12,13 @@
 namespace paceline::app {
 namespace {
 
-/// Bounds::longest() computes the times of only this number of requests, the longest. A shorter
-/// request could take longer only if far fewer of its draft tokens were accepted.
+/// Number of the longest requests for which Bounds::longest() computes times. A shorter request
+/// could take longer only if far fewer of its draft tokens were accepted.
 constexpr std::size_t kLongest = 256;
-/// Limit on the groups that one drafter rank serves, in Bounds::work().
+/// Largest number of groups for one drafter rank that Bounds::work() tries.
 constexpr int kMostGroups = 16;
 
-/// Positions attended to, summed over a request's sampled tokens. `before`: prompt tokens.
+/// Positions attended to, summed over a request's sampled tokens. `before`: tokens of the prompt.
 double positions_of(const sim::ModelledRequest& request, double before) {
   double positions = 0;
   double begin = 0;
@@ -82,7 +82,7 @@ class Bounds {
       const sim::MethodAcceptance& acceptance = methods()[method];
       return acceptance.with_history(acceptance.mean);
     };
-    double best = 0;  // tokens a second of a rank
+    double best = 0;  // tokens per second and rank
     for (const auto& [tp, table] : simulation_.costs) {
       const int most = simulation_.inputs.config.engine.max_batch;
       for (int at = 1; at < 2 * most; at *= 2) {
@@ -127,7 +127,7 @@ class Bounds {
         }
       }
       const bool eager = groups > 0 && b * groups <= costs.max_batch;
-      // Lookup drafters, which have no costs of catching up, give no second choices.
+      // Lookup drafters (n-grams, suffix trees) have no costs of catching up and no second choices.
       if (!eager || drafter.costs->catch_up.empty()) continue;
       best = std::max(best, foreseen(costs, p, methods()[drafter.method].second_choice, b, groups));
     }
@@ -135,10 +135,10 @@ class Bounds {
   }
 
   /// Like pace(), for an eager drafter rank, which sends each drafted token at once. A step
-  /// verifies a chain that was drafted during the previous step. At each token of the chain it also
-  /// verifies a branch that begins with the drafter's second choice for this token. `second`:
-  /// probability that the second choice is right if the first is wrong. If both are wrong, no draft
-  /// is ready for the next step.
+  /// verifies a chain that was drafted during the previous step. At each token of the chain the
+  /// step also verifies a branch that begins with the drafter's second choice for this token.
+  /// `second`: probability that the second choice is right if the first is wrong. If both are
+  /// wrong, no draft is ready for the next step.
   [[nodiscard]] double foreseen(const policy::SpeculationCosts& costs, double p, double second,
                                 double b, int groups) const {
     const double call = costs.window_seconds(1, b * groups);

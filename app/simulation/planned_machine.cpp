@@ -14,7 +14,7 @@
 namespace paceline::app {
 namespace {
 
-/// The number with which an environment variable begins, such as 8 in "8(x2),4"; nullopt: none.
+/// The number with which an environment variable begins, such as the 8 of "8(x2),4"; nullopt: none.
 std::optional<std::uint64_t> number_of(const char* variable) {
   const char* text = std::getenv(variable);
   if (text == nullptr) return std::nullopt;

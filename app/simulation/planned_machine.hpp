@@ -1,4 +1,4 @@
-// A machine for which `paceline check` plans a run from another machine.
+// A machine for which `paceline check`, on another machine, plans a run.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,23 @@
 
 namespace paceline::app {
 
-/// The planned machine. An absent field has the value of this machine.
+/// The planned machine. Absent fields are taken from the machine that plans.
 struct PlannedMachine {
   static constexpr int kMost = 1 << 20;  ///< limit on nodes, ranks, cores and GPUs
 
-  std::optional<int> ranks;  ///< total, spread evenly over the nodes
+  std::optional<int> ranks;  ///< number of all ranks, spread evenly over the nodes
   std::optional<int> nodes;
   std::optional<int> ranks_per_node;
   std::optional<int> cores;                  ///< cores of a node
-  std::optional<std::uint64_t> host_memory;  ///< bytes of a node
+  std::optional<std::uint64_t> host_memory;  ///< bytes of memory of a node
   std::optional<int> gpus;                   ///< GPUs of a node
-  std::optional<std::uint64_t> gpu_memory;   ///< bytes of each GPU
-  /// The command line, and not only Slurm's environment, describes the machine. If so, weights and
-  /// tokenizer need not exist.
+  std::optional<std::uint64_t> gpu_memory;   ///< bytes of memory of each GPU
+  /// Whether the command line, and not only Slurm's environment, describes the machine. If so,
+  /// weights and tokenizer need not exist.
   bool stated = false;
   bool gpus_stated = false;  ///< the command line says that GPUs compute
 
-  /// Whether any field is set. If not, the plan is for one rank on this machine.
+  /// Whether any field is set. If not, the plan is for one rank on the machine that plans.
   [[nodiscard]] bool elsewhere() const {
     return ranks || nodes || ranks_per_node || cores || host_memory || gpus || gpu_memory;
   }

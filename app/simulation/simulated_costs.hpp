@@ -26,8 +26,8 @@ namespace paceline::app {
 [[nodiscard]] CostTable of_drafters(const Inputs& inputs, CostTable table,
                                     const std::string& source);
 
-/// Estimates costs at a degree `tp` that was not measured: all work of a group of the measured
-/// degree is assumed to be divided evenly among `tp` ranks.
+/// Estimates costs at an unmeasured degree `tp`. The time of a step is assumed to be inversely
+/// proportional to the degree. Costs of drafters and transfers are unchanged.
 [[nodiscard]] CostTable of_another_degree(CostTable costs, int tp);
 
 }  // namespace paceline::app

@@ -19,9 +19,9 @@ struct SimulatedAttempt {
   bool complete = false;               ///< every request ended
   double seconds = 0;                  ///< virtual time of the last response's end or of the kill
   std::vector<double> ends;            ///< virtual times at which responses ended, ascending
-  std::vector<RankSummary> summaries;  ///< summaries of the ranks that reported at their end
+  std::vector<RankSummary> summaries;  ///< summaries that ranks sent at the end of the run
   roles::Progress progress;
-  std::uint64_t turns = 0;  ///< turns of all actors (sim::World)
+  std::uint64_t turns = 0;  ///< number of turns of all actors (sim::World)
   double wall_seconds = 0;  ///< real time of the attempt
   std::uint64_t coordinator_messages = 0;
   double coordinator_seconds = 0;  ///< CPU seconds of the coordinator's turns

@@ -72,7 +72,7 @@ void SimulatedRank::take(const policy::Placement& placement) {
       *blocks_, kv_, rank_ - leader, tp, roles::Recorder{&clock(), &telemetry_}, store_.get());
 }
 
-/// Makes a store with a real rank's number of blocks. The blocks themselves may be smaller here.
+/// Makes a store with a real rank's number of blocks. The blocks may be smaller than a real rank's.
 void SimulatedRank::make_store(int tp) {
   const Inputs& inputs = around_.simulation.inputs;
   const Plan& plan = around_.simulation.plan;

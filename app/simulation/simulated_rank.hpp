@@ -29,9 +29,9 @@ struct SimulatedSurroundings {
   std::function<void(const std::string&)> warn;
 };
 
-/// Shape of KV on a rank in a group of `tp`. `looked_at`: KV is checked (test.check_kv). The shape
-/// is then small: one layer, with a key and a value of 4 bytes for each head and position.
-/// Otherwise it is a real rank's.
+/// Shape of KV on a rank of a group of degree `tp`. `looked_at`: KV is checked (test.check_kv), so
+/// its shape is small: one layer, with a key and a value of 4 bytes for each head and position.
+/// Otherwise the shape is that of a real rank.
 [[nodiscard]] kernels::KvShape kv_shape(const Inputs& inputs, int tp, bool looked_at);
 
 class SimulatedRank final : public RankMachine, public sim::Actor {

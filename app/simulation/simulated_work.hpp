@@ -25,7 +25,7 @@ namespace paceline::app {
 /// `trees`: null without a head. Throws UsageError, and as reading a run, lengths or prompts does.
 [[nodiscard]] sim::Workload simulated_work(Inputs& inputs, const sim::StopPoints* trees);
 
-/// A draft history as after many training steps, with each drafter's mean acceptance.
+/// A draft history like that after many training steps, with each drafter's mean acceptance.
 [[nodiscard]] DraftHistory history_of(const sim::AcceptanceSettings& acceptance);
 
 }  // namespace paceline::app

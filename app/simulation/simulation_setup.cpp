@@ -84,7 +84,7 @@ Inputs read_shapes(io::RunConfig config) {
   return inputs;
 }
 
-/// The larger groups into which groups may merge for the run's last requests, with costs from
+/// The larger groups into which groups may join for the run's last requests, with costs from
 /// simulation.gpu_tables.
 TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
                                  const policy::Placement& first) {

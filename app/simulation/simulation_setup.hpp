@@ -1,4 +1,4 @@
-// Makes a simulated job from a configuration, like inputs.hpp and plan.hpp for a real job.
+// Makes a simulated job from a configuration, as inputs.hpp and plan.hpp do for a real job.
 #pragma once
 
 #include <map>
@@ -20,8 +20,8 @@ struct SimulationSetup {
   Plan plan;
   std::unique_ptr<sim::Workload> workload;
   std::unique_ptr<sim::Responses> responses;
-  std::unique_ptr<sim::StopPoints> stop_points;  ///< trees that the head drafts; null: no head
-  std::map<int, CostTable> costs;                ///< by tensor-parallel degree of groups
+  std::unique_ptr<sim::StopPoints> stop_points;  ///< recorded trees for the head; null: no head
+  std::map<int, CostTable> costs;                ///< costs by tensor-parallel degree of groups
 };
 
 /// Reads the models' config.json and the costs, makes the workload and plans the job. Throws as
