@@ -14,7 +14,7 @@ namespace paceline::roles {
 
 /// A response whose turn has ended leaves its batch and waits here for the environment's answer.
 /// Meanwhile its verifier holds the request, and keeps the request's KV in the stores of the
-/// group's ranks. If the request moves to another verifier later, its trajectory goes along, and
+/// group's ranks. If the request later moves to another verifier, its trajectory goes with it, and
 /// tells the environment there of earlier turns. Not thread-safe.
 class Conversations {
  public:
@@ -24,17 +24,17 @@ class Conversations {
 
   /// Whether the limits allow the response to go on after an answer. If not, its KV is useless.
   [[nodiscard]] bool may_go_on(const Admission& request) const;
-  /// Returns a new key for the KV of a waiting request. No key of the coordinator equals it.
+  /// Returns a new key for the KV of a waiting request. The coordinator makes no such key.
   [[nodiscard]] std::uint64_t next_key() { return kOwnKeys | ++keys_; }
   /// Asks the environment to answer the request's turn, which has ended. `kv`: the stored KV.
   void ask(Admission request, const policy::KeptKv& kv);
   [[nodiscard]] bool waits(RequestId id) const { return waiting_.contains(id); }
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
-  /// Renews a waiting request's lease, until its response has `until` tokens.
+  /// Extends a waiting request's lease until its response has `until` tokens.
   void renew(RequestId id, std::uint32_t until) { waiting_.at(id).request.until = until; }
   void add_held(std::vector<RunningRequest>& held) const;
 
-  /// A request whose turn was answered: it goes on, or has ended.
+  /// A request whose turn was answered. It goes on with another turn, or has ended.
   struct Answered {
     Admission request;
     policy::KeptKv kv;  ///< the request's stored KV

@@ -24,7 +24,6 @@ bool went_on(const Status& before, const Status& now) {
          !now.kept.empty() || !now.races_begun.empty() || !now.races_ended.empty();
 }
 
-/// Greatest number of tokens that a response can have.
 std::uint32_t longest_response(std::span<const Prompt> prompts, const policy::LeaseTerms& terms) {
   std::int32_t most = prompts.empty() ? terms.max_tokens : 1;
   for (const Prompt& prompt : prompts) most = std::max(most, terms.most(prompt));
@@ -61,7 +60,7 @@ Coordinator::Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler,
 }
 
 Turn Coordinator::turn() {
-  constexpr int kMostMessages = 4096;  // limits a turn, so that the caller's watchdog can look
+  constexpr int kMostMessages = 4096;  // limits a turn, so that the caller can run its watchdog
   Turn turn;
   for (int n = 0; n < kMostMessages; ++n) {
     const std::optional<Envelope> envelope = mailbox_.poll();
@@ -152,7 +151,7 @@ KnownGroup& Coordinator::group_of(int leader, std::uint32_t epoch) {
   return begins(epoch) ? change_->new_groups().at(leader) : groups_.at(leader);
 }
 
-/// Rebuilds the scheduler's list of groups. Groups that are to end are left out.
+/// Rebuilds the scheduler's list of groups. Leaves out groups that are to end.
 void Coordinator::describe_groups() {
   run_.groups.clear();
   for (const auto& [leader, group] : groups_) {
@@ -160,7 +159,6 @@ void Coordinator::describe_groups() {
   }
 }
 
-/// Updates a group's entry in the scheduler's list.
 void Coordinator::describe(const KnownGroup& group) {
   const auto state = std::lower_bound(
       run_.groups.begin(), run_.groups.end(), group.ranks.leader,
@@ -220,7 +218,7 @@ void Coordinator::on(int from, Returned returned) {
   finish_when_idle();
 }
 
-/// Lets rewards decide which prompts count, and stops the run when enough prompts count.
+/// Passes rewards to dynamic sampling, and stops the run if no more responses are needed.
 void Coordinator::on(const Rewarded& told) {
   ++changes_;
   for (const Reward& reward : told.rewards) options_.sampling->scored(reward);
@@ -231,8 +229,8 @@ void Coordinator::on(const Rewarded& told) {
   finish_when_idle();
 }
 
-/// Adds requests of prompts that may begin now. Withdraws waiting requests that are no longer
-/// needed because enough earlier prompts count.
+/// Adds the requests of prompts that dynamic sampling allows to begin. Withdraws waiting requests
+/// of prompts that it no longer needs.
 void Coordinator::add_work() {
   const policy::DynamicSampling& sampling = *options_.sampling;
   if (sampling.over()) return;
@@ -249,7 +247,7 @@ void Coordinator::add_work() {
 }
 
 /// Leases waiting requests to all groups with room, in descending order of free KV blocks (Seer's
-/// SelectInstance). Leases after each report are not enough: idle groups do not report.
+/// SelectInstance). To lease only to a group that reports is not enough: idle groups do not report.
 void Coordinator::lease_to_any() {
   std::vector<policy::GroupState> with_room;
   std::copy_if(run_.groups.begin(), run_.groups.end(), std::back_inserter(with_room),
@@ -276,7 +274,7 @@ void Coordinator::end_leases(KnownGroup& group) {
     const auto at = requests_.leased().find(id);
     if (at == requests_.leased().end() || at->second.group != leader || at->second.ended ||
         requests_.moves().contains(id))
-      continue;  // the request has ended, or its next holder will report it
+      continue;  // the response has ended, or the request's next holder will report
     const policy::LeaseEnd end = scheduler_.at_end(run_, group.state(), id);
     if (!end.renewed) {
       move({id, end.to});
@@ -379,13 +377,13 @@ void Coordinator::foresee() {
   for (const auto& [leader, foreseen] : keys) send(leader, foreseen);
 }
 
-/// Forgets KV that a group loses with its role. Waiting requests will compute this KV again.
+/// Forgets stored KV that a group loses with its role. Waiting requests must compute it again.
 void Coordinator::forget_stored(int leader) {
   std::vector<std::uint64_t> keys = requests_.forget_stored(leader);
   if (!keys.empty()) send(leader, DropKv{std::move(keys)});
 }
 
-/// Moves requests out of groups that are to end. When none is left, tells ranks their new places.
+/// Moves requests out of groups that are to end. When none has any left, tells ranks their places.
 void Coordinator::drain() {
   if (!change_ || change_->told()) return;
   const RoleChange::Drain drain = change_->drain(requests_);
@@ -406,8 +404,8 @@ void Coordinator::on(int from, const Ready& ready) {
   if (change_->done()) adopt();
 }
 
-/// Makes the next placement the current one. Leases requests to its new groups, and tells verifiers
-/// that stay about its drafters.
+/// Makes the next placement the current one. Leases requests to the new groups, and tells verifiers
+/// that stay about the new drafters.
 void Coordinator::adopt() {
   for (auto it = groups_.begin(); it != groups_.end();) {
     if (!ends(it->first)) {
@@ -497,7 +495,7 @@ Progress Coordinator::progress() const {
              .placements = placements_,
              .tokens = tokens_before_,
              .nonsense = nonsense_};
-  // A request that moves can be in two statuses or in none, so the counts are capped.
+  // A moving request can be in the statuses of two groups or of none, so the counts are capped.
   std::size_t left = p.total - p.finished;
   const auto take = [&left](std::int32_t said) {
     const std::size_t taken = std::min(left, static_cast<std::size_t>(said));

@@ -12,15 +12,15 @@ using namespace protocol;
 
 namespace {
 
-constexpr int kMostMessages = 256;  ///< in one turn; fetches are answered after them
-/// Approximate limit of an answer's tokens. With it an answer fits a mailbox's window of 256 KiB.
+constexpr int kMostMessages = 256;  ///< messages read in one turn; then fetches are answered
+/// Approximate limit on an answer's tokens: an answer fits into a mailbox's window of 256 KiB.
 constexpr std::size_t kMostTokens = std::size_t{48} << 10;
-constexpr double kLookSeconds = 1;  ///< seconds between two looks for logs to forget
+constexpr double kLookSeconds = 1;  ///< seconds between two searches for expired logs
 
 }  // namespace
 
-// Updates are applied before fetches are answered, and before the server asks for missing tokens:
-// after a move the old verifier's tokens can arrive after the new verifier's, and fill the gap.
+// Applies all updates before it answers fetches or asks for missing tokens. After a request's move
+// the old verifier's tokens can arrive after the new verifier's tokens, and then fill the gap.
 Turn DraftServer::turn() {
   Turn turn;
   const auto the_first_server = [this](const Address& from, const EarlierFound&) {
@@ -105,8 +105,8 @@ void DraftServer::answer(Asker& asker) {
   mailbox_.send(asker.at, encode(answer));
 }
 
-/// Adds texts of earlier training steps, newest first, `most` tokens in all. Prompts that have such
-/// texts left get equal shares.
+/// Adds texts of earlier training steps, newest first, at most `most` tokens in all. Prompts with
+/// such texts share these tokens equally.
 void DraftServer::add_earlier(DraftTexts& answer, std::size_t most) {
   if (earlier_ == nullptr) return;
   std::vector<draft::LogPlace*> lacking;
@@ -120,7 +120,7 @@ void DraftServer::add_earlier(DraftTexts& answer, std::size_t most) {
   }
 }
 
-/// Does a small part of finding or reading earlier responses. Returns false if there is none now.
+/// Does a small part of finding or reading earlier responses. Returns false if nothing is due.
 bool DraftServer::work_on_earlier() {
   if (earlier_ == nullptr) return false;
   const auto tell = [this](std::uint32_t reader, std::span<const std::byte> found) {

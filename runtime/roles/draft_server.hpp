@@ -18,13 +18,13 @@ namespace paceline::roles {
 
 /// Verifiers send updates with new tokens, and fetch the tokens of other verifiers. The server
 /// affects the acceptance of drafts, but never a response. It trusts no sender, drops invalid
-/// messages, and serves until its caller stops. An answer to a fetch has texts of this training
-/// step first, and then responses of earlier training steps to the same prompts. In each turn the
-/// server reads a part of these earlier responses from disk.
+/// messages, and serves as long as its caller calls turn(). An answer to a fetch has texts of this
+/// training step first, and then responses of earlier training steps to the same prompts. In each
+/// turn the server reads a part of these earlier responses from disk.
 class DraftServer final : public protocol::Participant {
  public:
   /// References outlive this. `earlier`: responses of earlier training steps; null: there are none.
-  /// `servers`: ranks of all servers; a server's index here is its number as a reader of `earlier`.
+  /// `servers`: ranks of all servers, in the order of their reader numbers in `earlier`.
   DraftServer(Mailbox& mailbox, const Clock& clock, const draft::LogLimits& limits,
               EarlierResponses* earlier = nullptr, std::vector<int> servers = {})
       : mailbox_(mailbox),
@@ -55,18 +55,18 @@ class DraftServer final : public protocol::Participant {
   draft::GroupLogs logs_;
   EarlierResponses* earlier_;
   std::vector<int> servers_;
-  double looked_ = 0;  ///< time at which the server last looked for logs to forget
+  double looked_ = 0;  ///< time at which the server last searched for expired logs
   std::uint64_t nonsense_ = 0;
 
-  // State of the turn under way.
+  // State of the current turn.
   std::vector<Asker> askers_;
-  /// The sender of tokens before which the server lacks some of the response: a gap.
+  /// A verifier that sent tokens of a response before the server had all earlier tokens: a gap.
   struct Teller {
     Address at;
     draft::LogClient client = 0;
     std::uint64_t offset = 0;  ///< number of response tokens up to the end of the gap
   };
-  std::map<RequestId, Teller> gaps_;  ///< by request: the latest sender
+  std::map<RequestId, Teller> gaps_;  ///< by request: the latest such verifier
   std::vector<draft::LoggedText> texts_;
 };
 

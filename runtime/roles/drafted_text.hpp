@@ -19,11 +19,11 @@ struct DraftedChain {
   std::vector<std::int32_t> by;     ///< [tokens] index of the drafter that found each token
   std::vector<TokenId> runners_up;  ///< [tokens] second choice of the same drafter; -1: none
   std::size_t sent = 0;             ///< number of tokens sent to the verifier
-  bool exhausted = false;           ///< no drafter finds more before the verifier's next message
+  bool exhausted = false;           ///< no drafter finds more until the verifier's next message
 
   [[nodiscard]] std::size_t size() const { return tokens.size(); }
   [[nodiscard]] int unsent() const { return static_cast<int>(tokens.size() - sent); }
-  /// Forgets all tokens, and keeps their memory.
+  /// Forgets all tokens, but keeps the allocated memory.
   void clear() {
     tokens.clear();
     scores.clear();
@@ -42,7 +42,7 @@ struct DraftedChain {
   }
 };
 
-/// Tokens drafted for the case that the target leaves the chain.
+/// Tokens drafted in case the target leaves the chain by sampling `instead`.
 struct DraftedBranch {
   TokenId instead = 0;  ///< the drafter's second choice, in place of the chain's token
   DraftedChain chain;   ///< drafted after `instead`

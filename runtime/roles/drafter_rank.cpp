@@ -16,15 +16,15 @@ using namespace protocol;
 
 namespace {
 
-/// A verifier that has sent a message gets an empty Drafts if it gets nothing else for this long.
+/// A verifier awaiting an answer gets an empty Drafts if nothing was sent to it for kSignSeconds.
 constexpr double kSignSeconds = 0.5;
 
-/// Binary exponents of valid features are below this. No model computes larger values, and they
+/// Binary exponents of valid features are below this. No model computes larger features, which
 /// could overflow fp32 in a head's first product.
 constexpr int kMostExponent = 96;
 
-/// In the share of right second choices an observation weighs 1/e after kSecondMemory further ones.
-/// kSecondPrior: weight of the prior, in observations.
+/// An observation's weight in the share of right second choices falls to 1/e after kSecondMemory
+/// further observations. kSecondPrior: weight of the prior, in observations.
 constexpr double kSecondMemory = 1000;
 constexpr double kSecondPrior = 20;
 
@@ -94,7 +94,7 @@ void DrafterRank::receive() {
   }
 }
 
-/// Applies or drops a message. Late Drafts, from this rank's time as a verifier, are dropped.
+/// Applies or drops a message. Drops late Drafts, for this rank's past role as a verifier.
 void DrafterRank::take(const Envelope& envelope) {
   const bool trusted = envelope.from == Address::coordinator();
   std::optional<Message> message =
@@ -138,7 +138,7 @@ void DrafterRank::open(int from, const DraftOpen& open) {
   if (!open.prompt.empty()) prompt = open.prompt;
   if (prompt.empty()) return;  // the request's prompt was never sent
   if (const auto at = requests_.find(open.id); at != requests_.end()) {
-    if (at->second.version > open.version) return;  // from an earlier holder
+    if (at->second.version > open.version) return;  // `open` is from an earlier holder
     if (goes_on(from, open, at->second)) return;
     for (const auto& drafter : drafters_) drafter->leave(open.id, clock_.now());
     drop(open.id);
@@ -201,8 +201,8 @@ void DrafterRank::tally(const DraftedChain& chain, std::size_t agreed,
 
 /// Compares drafted tokens with `tokens`, the response's last tokens. Tokens of the chain that were
 /// committed are removed. At the first difference the rest of the chain and all branches are
-/// dropped. But if a branch leaves the chain there by the committed token, this branch becomes the
-/// chain, and is compared with the tokens that follow.
+/// dropped. But if a branch leaves the chain at this point with the committed token, this branch
+/// becomes the chain, and is compared with the tokens that follow.
 void DrafterRank::judge(OpenRequest& r, std::span<const TokenId> tokens) {
   for (;;) {
     DraftedChain& chain = r.ahead.chain;
@@ -373,8 +373,8 @@ std::size_t DrafterRank::requests_of_call() const {
   return requests.size();
 }
 
-/// Drafts for as many requests as fit a call, beginning where the last call ended. Returns whether
-/// drafters were asked. If they found nothing, the next call can be for other requests.
+/// Drafts for the requests that fit in one call, beginning where the last call ended. Returns true
+/// if drafters were asked, even in vain, because the next call can be for other requests.
 bool DrafterRank::draft() {
   asked_.clear();
   bool held_up = false;
@@ -428,7 +428,7 @@ void DrafterRank::ask(std::int32_t drafter) {
   assumed_.resize(branches);
   slots_.clear();
   for (const Asked& asked : asked_) {
-    // A draft completes the next piece, unless the limit of tokens ahead comes first.
+    // A draft completes the next piece, or ends earlier at the limit on tokens ahead.
     const DraftedChain& chain = asked.request->ahead.chain;
     add_slot(
         asked.id, chain.tokens,

@@ -33,8 +33,8 @@ struct DrafterOptions {
   /// `window.tokens`. 0: `window.tokens`, or one token if the rank is eager (see DrafterRank).
   int piece = 0;
   int max_batch = 64;  ///< greatest number of rows in one call of a drafter
-  /// Seconds of a call in which the first drafter that can draft branches drafts one token in each
-  /// row, by number of rows. If this is empty, branches are drafted only if `shuffle` is set.
+  /// Seconds of a call, by number of rows with one new token each, of the first drafter that can
+  /// draft branches. If this is empty, branches are drafted only if `shuffle` is set.
   CostCurve calls = {};
   std::uint64_t shuffle = 0;     ///< seed of a random choice of branches; 0: no random choice
   DType features = DType::bf16;  ///< type of the target's features, if a drafter reads them
@@ -44,17 +44,17 @@ struct DrafterOptions {
 /// the rank runs ahead of the tokens that a verifier has committed. Drafters are asked in order,
 /// each for the requests for which earlier drafters found nothing. A draft is a chain of tokens.
 ///
-/// A rank is eager if one call drafts for all its requests (DraftWindow::eager). Then it also
-/// drafts branches where they pay (policy/length/outcomes.hpp). A branch leaves a request's chain
-/// for the drafter's second choice at one token, in case the target samples this second choice. If
-/// so, the branch becomes the chain, and the verifier's next step has a draft. Without a branch the
-/// next step has no draft, because it begins before the rank has heard of the rejected token. A
-/// verifier for which rows are cheap verifies branches together with the chain.
+/// A rank is eager if one call drafts for all its requests (DraftWindow::eager). An eager rank also
+/// drafts branches if they pay off (policy/length/outcomes.hpp). A branch leaves a request's chain
+/// at one token, for the drafter's second choice. If the target samples this second choice, the
+/// branch becomes the chain, and the verifier's next step has a draft. Without a branch the next
+/// step has no draft, because it begins before the rank has heard of the rejected token. A verifier
+/// for which rows are cheap verifies branches together with the chain.
 ///
 /// A head, such as EAGLE's, drafts from the target's features, which verifiers send. Past the last
-/// position with target features the head goes on from its own features, and computes these
-/// positions again when the target's features have come. If features never come (a request moved, a
-/// mailbox was full), the head begins anew with the next features.
+/// position with target features the head goes on from its own features, and computes the later
+/// positions again when the target's features for them come. If features never come (a request
+/// moved, a mailbox was full), the head begins anew with the next features that come.
 ///
 /// Only the coordinator is trusted. Other senders may have been drafter ranks, and drafter ranks
 /// can send anything. Invalid contents are dropped and counted (RankSummary::invalid).
@@ -91,10 +91,10 @@ class DrafterRank final : public protocol::Participant {
     std::int32_t leaves = 0;  ///< response index at which the branch leaves the chain
     double chance = 0;        ///< probability that the target samples all the branch's tokens
   };
-  /// A verifier that sends a message gets one back soon, with or without drafts (kSignSeconds).
+  /// Messages exchanged with a verifier. The rank answers soon, even without drafts (kSignSeconds).
   struct Correspondence {
     double said = 0;     ///< time of the last message to the verifier
-    bool waits = false;  ///< the verifier has sent a message since
+    bool waits = false;  ///< the verifier has sent a message since then
   };
   void receive();
   void take(const Envelope& envelope);
@@ -154,14 +154,14 @@ class DrafterRank final : public protocol::Participant {
   std::vector<DraftTally> tallies_;
   std::int32_t branching_ = -1;  ///< index of the drafter that drafts branches; -1: none does
   policy::AcceptanceModel acceptance_;
-  policy::FadingShare second_choices_;  ///< share that is right where the first is wrong
+  policy::FadingShare second_choices_;  ///< how often they are right if the first is wrong
   std::uint32_t drawn_ = 0;             ///< random numbers drawn
   double answered_ = -1;                ///< time of the last DraftCommits; -1: none yet
   double between_answers_ = 0;          ///< average seconds between DraftCommits; 0: not known
 
   // State of the current call.
   std::vector<Asked> asked_;       ///< requests without a draft yet
-  std::vector<Outcome> outcomes_;  ///< branches to be extended in the same call
+  std::vector<Outcome> outcomes_;  ///< branches to be extended
   std::vector<draft::DraftSlot> slots_;
   std::vector<std::vector<TokenId>> assumed_;  ///< [outcomes] drafted tokens before the new ones
   std::vector<TokenId> tokens_;                ///< [slots, window] drafted tokens

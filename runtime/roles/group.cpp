@@ -65,7 +65,7 @@ Turn Member::turn() {
   Turn turn;
   while (const std::optional<Envelope> envelope = mailbox_.poll()) {
     turn.worked = true;
-    if (envelope->from != leader_) continue;  // late, for an earlier role of this rank
+    if (envelope->from != leader_) continue;  // a late message for an earlier role of this rank
     if (!led_) {
       led_ = leads(*envelope, epoch_);
       continue;
@@ -89,7 +89,7 @@ Turn Member::turn() {
     if (receipt != Receipt::handled)
       throw std::logic_error("a group's member got a message meant for another role");
     if (over_) return turn;
-    report();  // here too, because steps can follow one another without a pause
+    report();  // not only after the loop: steps can follow one another without a pause
   }
   report();
   return turn;

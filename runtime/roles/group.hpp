@@ -28,9 +28,9 @@ class Group final : public engine::StepRunner {
         const std::vector<int>& members, std::uint32_t epoch);
 
   engine::StepResult run(const engine::Step& step) override;
-  /// Every rank stores, next to its KV, the experts to which tokens were routed, so the leader
-  /// reads its own copy. But if each rank has the KV of its own requests only, the rank that owns
-  /// the KV in these places sends the experts to all ranks.
+  /// Every rank stores, next to its KV, the numbers of the experts to which tokens were routed, so
+  /// the leader reads its own copy. But if each rank has the KV of its own requests only, the rank
+  /// that owns the KV in `places` sends these numbers to all ranks.
   [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override;
   /// The leader reads its own features, because every rank has the whole residual stream.
   [[nodiscard]] std::size_t feature_bytes() const override { return runner_.feature_bytes(); }
@@ -53,7 +53,7 @@ class Group final : public engine::StepRunner {
   bool leads_ = false;  ///< the members have been sent Lead
 };
 
-/// Whether a message is the Lead of this epoch. From this message on its sender leads the group.
+/// Whether the envelope has a Lead of this epoch: the first message of a leader to its members.
 [[nodiscard]] bool leads(const Envelope& envelope, std::uint32_t epoch);
 
 /// A member obeys the leader of its group. Messages that come before the leader's message Lead are

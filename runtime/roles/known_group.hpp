@@ -19,11 +19,11 @@ struct KnownGroup {
   policy::GroupRanks ranks;
   protocol::Status status;                 ///< the last status that the group sent
   bool there = false;                      ///< whether a status has come
-  std::optional<policy::MoveCosts> costs;  ///< costs of moves to this group, from its report
-  /// A lease or a renewal that the group's last status does not count yet.
+  std::optional<policy::MoveCosts> costs;  ///< costs of moves to this group, as it reported them
+  /// A lease or a renewal that the group's last status does not include yet.
   struct Order {
     int requests = 0;
-    int blocks = 0;  ///< KV blocks
+    int blocks = 0;  ///< KV blocks that it needs
   };
   std::deque<Order> on_their_way;
   Order all_on_their_way;  ///< sum of on_their_way

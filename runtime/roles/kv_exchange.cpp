@@ -25,7 +25,7 @@ policy::KeptKv KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const poli
   return kept;
 }
 
-/// The prompt's KV is stored too: the next lease can be in a group without this KV.
+/// Stores the prompt's KV as well, because the group of the next lease may not have this KV.
 policy::KeptKv KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
   const policy::KeptKv kept = keep(key, std::move(parcel), {}, Kind::stored);
   if (kept.positions == 0) return kept;
@@ -56,8 +56,8 @@ void KvExchange::on(const protocol::Pull& pull) {
   go_on(at);
 }
 
-/// Sends wanted KV to another group, or takes it out of the store for a request that runs here
-/// again. Releases declined KV. Does nothing while the KV is on its way into the store.
+/// Continues a prepared move whose KV is wanted or declined. Sends wanted KV to another group, or
+/// takes it out of the store for a request that runs here again. Releases declined KV.
 void KvExchange::go_on(Moves::iterator at) {
   auto& [key, move] = *at;
   if (move.state != State::prepared || !(move.wanted || move.declined)) return;
@@ -104,7 +104,7 @@ void KvExchange::fetch(RequestId id, policy::KeptKv kv) {
   if (kv.positions == 0) return;
   const bool own = kv.group == ranks_;
   const std::int32_t own_from = batcher_.own_from(id);
-  // This group's own store is always faster than computing the KV again.
+  // Reading this group's own store is always faster than computing the KV again.
   const std::int32_t first =
       own ? own_from : policy::split_move(costs_, kv.positions, own_from, kv_block_).first;
   if (first >= kv.positions) {
@@ -129,7 +129,7 @@ void KvExchange::fetch(RequestId id, policy::KeptKv kv) {
                            .owner = owner});
 }
 
-/// Returns the request's blocks that are to get the wanted part.
+/// Returns those blocks of the request into which the wanted part of its KV goes.
 std::vector<std::int32_t> KvExchange::wanted_blocks(const KvMove& move) const {
   const std::int32_t first = move.wanted->first_block;
   const std::vector<std::int32_t> table = batcher_.table(*move.request);
@@ -151,7 +151,8 @@ bool KvExchange::settle() {
   return any;
 }
 
-/// KV in the store waits to be taken out, so its move is prepared again. Other moves are released.
+/// The last share ends the move. A move that put KV into the store is then prepared again, to take
+/// the KV out of the store later. Any other move is released.
 bool KvExchange::share_ended(int rank, const protocol::KvMoved& moved) {
   const auto at = moves_.find(moved.key);
   if (at == moves_.end() || !at->second.share_ended(rank, moved.complete != 0)) return false;
@@ -167,7 +168,8 @@ bool KvExchange::share_ended(int rank, const protocol::KvMoved& moved) {
   return true;
 }
 
-/// Ends a move that is not in flight. A request that awaits the KV now has it, or computes it.
+/// Erases a move that is not in flight. If a request of this group awaited the KV, tells the
+/// batcher whether the KV has arrived or must be computed.
 void KvExchange::release(Moves::iterator at) {
   auto& [key, move] = *at;
   const bool done = move.state == State::done;

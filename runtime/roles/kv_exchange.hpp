@@ -24,8 +24,8 @@ namespace paceline::roles {
 
 /// A move of one request's KV: to or from another group, or to or from the stores of this group.
 /// Each rank of this group moves its own share of the KV. Like the handle of a transfer in NIXL, a
-/// move is prepared, posted, done and released. Stored KV is posted twice: into the stores, and out
-/// of them. Other changes of state throw std::logic_error.
+/// move is prepared, posted, done and released. A move of stored KV is posted twice: first into the
+/// stores, later out of them. Other changes of state throw std::logic_error.
 struct KvMove {
   enum class Kind : std::uint8_t {
     given,    ///< KV of a request that left for another group
@@ -44,7 +44,7 @@ struct KvMove {
   kv::Parcel parcel = {};      ///< blocks that keep the KV until it is sent or stored
   policy::GroupRanks to = {};  ///< group that may pull given or copied KV
   std::int32_t positions = 0;  ///< number of positions of the KV
-  OptionalIndex owner = {};    ///< index of the one rank with the KV; absent: each has a part
+  OptionalIndex owner = {};    ///< index of the only rank with the KV; absent: each rank has a part
   std::optional<protocol::Pull> wanted = {};  ///< the wanted part, and the group that wants it
   bool declined = false;                      ///< no group will want the KV
   std::optional<RequestId> request{};         ///< this group's request that gets the wanted part
@@ -78,9 +78,9 @@ struct KvMove {
 };
 
 /// The KV of a request that leaves is kept in a parcel until the other group has pulled the part
-/// that it wants. When a request that arrives has got a place in the batch, its KV is pulled or
-/// declined. The KV of a request that waits for its next lease is stored. Every rank of the group
-/// reports when its share of a move has ended. Not thread-safe.
+/// that it wants. When an arriving request has got a place in the batch, its KV is pulled or
+/// declined. The KV of a request that waits for its next lease or turn is stored. Every rank of the
+/// group reports when its share of a move has ended. Not thread-safe.
 class KvExchange {
  public:
   /// References outlive this. `share`: this rank's share of the group's KV. `ranks`: this group.
@@ -111,8 +111,8 @@ class KvExchange {
   void on(const protocol::Pull& pull);
   /// Tells the group that keeps `kv` to drop it. Does nothing if `kv` has no positions.
   void decline(policy::KeptKv& kv);
-  /// Fetches KV into the blocks of a request that has a place in the batch. Fetches only the
-  /// positions for which a transfer is faster than computing them.
+  /// Fetches KV into the blocks of a request that has a place in the batch. From another group it
+  /// fetches only the positions that split_move() selects; earlier positions are computed again.
   void fetch(RequestId id, policy::KeptKv kv);
 
   /// Notes that a rank's share of a move has ended. The last share ends the move: fetched KV has
@@ -125,8 +125,8 @@ class KvExchange {
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }
   /// Whether a move is writing KV into the request's blocks.
   [[nodiscard]] bool arriving(RequestId id) const;
-  /// Releases given KV whose receiver is not in `placement`: such a group holds no requests any
-  /// more. If `ended` is true, such groups no longer run races either, and copied KV is released.
+  /// Releases KV given to groups that are not in `placement`, because they hold no requests any
+  /// more. `ended`: whether these groups have ended; if so, KV copied for their races is released.
   void part_from(const policy::Placement& placement, bool ended);
   /// Whether no KV is kept, stored or arriving.
   [[nodiscard]] bool idle() const { return moves_.empty(); }

@@ -18,7 +18,7 @@ KvShare::KvShare(BlockTransport& transport, const engine::KvMemory& memory, int 
       tp_(tp),
       recorder_(recorder),
       store_(store) {
-  if (leader) {  // a request's KV, of all heads, is on one rank
+  if (leader) {  // one rank has all heads of a request's KV
     group_ = {*leader, tp};
     owner_ = {index, tp};
     index_ = 0;
@@ -78,7 +78,7 @@ KvShare::~KvShare() {
   if (store_ != nullptr) held->push_back(store_->device().memory());
 }
 
-// Peers must not wait, so sends that have yet to begin are refused.
+// Refuses sends that have yet to begin, so that the receivers do not wait for them.
 bool KvShare::give_up() {
   constexpr auto kLongest = std::chrono::seconds(3);
   for (const auto& [key, under_way] : under_way_) {
@@ -121,8 +121,8 @@ int KvShare::heads_of(const policy::GroupRanks& peer) const {
 }
 
 /// Calls each(rank, first, end) for every rank of the other group with which this rank exchanges
-/// KV, where [first, end) are the heads in common. Latent vectors are whole on every rank, so each
-/// receiver gets them from only one sender.
+/// KV, where [first, end) are the heads in common. Latent vectors (MLA) are whole on every rank, so
+/// each receiver gets them from only one sender.
 template <typename Each>
 void KvShare::for_each_peer(const protocol::MoveKv& command, Each each) const {
   const policy::GroupRanks& peer = command.peer;
@@ -142,7 +142,7 @@ void KvShare::for_each_peer(const protocol::MoveKv& command, Each each) const {
 }
 
 // In a block, the heads in common are adjacent within each layer's K and within its V, so each K or
-// V gives one piece. If both ranks hold the same heads, or latent vectors, a block is one piece.
+// V gives one piece. If both ranks have the same heads, or latent vectors, a block is one piece.
 void KvShare::exchange(const protocol::MoveKv& command,
                        std::span<const std::span<std::byte>> blocks, UnderWay& under_way) {
   const kernels::KvShape& shape = memory_.shape;
@@ -150,7 +150,7 @@ void KvShare::exchange(const protocol::MoveKv& command,
   for_each_peer(command, [&](int rank, int from, int to) {
     const bool whole = shape.latent() || (to - from == shape.kv_heads && tp_ == command.peer.tp);
     const int skipped = from - index_ * shape.kv_heads;
-    // A receiver gets a position's experts only together with the first of the receiver's heads.
+    // A receiver gets the routing from only one sender, together with the receiver's first head.
     const int receives = command.send != 0 ? heads_of(command.peer) : shape.kv_heads;
     const bool routing = !whole && shape.routed > 0 && from % receives == 0;
     std::vector<std::span<std::byte>> pieces;
@@ -198,7 +198,7 @@ std::vector<std::byte*> KvShare::places(std::span<const std::int32_t> blocks) co
   return at;
 }
 
-/// Returns the owner of blocks. It is absent if each rank has a part of the blocks.
+/// Returns the owner of the blocks, or nothing if each rank has a part of them.
 OptionalIndex KvShare::owner_of(std::span<const std::int32_t> blocks) const {
   if (owner_.owners == 1 || blocks.empty()) return {};
   return blocks.front() % owner_.owners;

@@ -20,12 +20,12 @@
 
 namespace paceline::roles {
 
-/// A rank's share of a block is the KV of the rank's attention heads, and the experts to which the
-/// block's positions were routed. Every rank has all these experts. Groups of different sizes have
-/// different shares, so a rank exchanges heads with every rank of the other group that has some of
-/// the same heads. A receiver gets experts with its first head. If each rank has the KV of its own
-/// requests (AttentionLayout::data), a rank's share is all of the blocks that it owns, and other
-/// groups see the rank as a group of one. Not thread-safe.
+/// A rank's share of a block is the KV of the rank's attention heads, and the routing: numbers of
+/// the experts to which the block's positions were routed, equal on all ranks. Groups of different
+/// sizes have different shares, so a rank exchanges heads with every rank of the other group that
+/// has some of the same heads. A receiver gets the routing with its first head. If each rank has
+/// the KV of its own requests (AttentionLayout::data), a rank's share is every block that it owns,
+/// and other groups see the rank as a group of one. Not thread-safe.
 class KvShare {
  public:
   /// `index`: index of this rank in its group of `tp` ranks. `store`: has blocks as large as
@@ -52,13 +52,13 @@ class KvShare {
   /// The command ends incomplete if some of the KV is missing or damaged. The contents of the
   /// blocks are undefined then.
   void obey(const protocol::RestoreKv& command);
-  /// Other commands in flight on the dropped KV end incomplete.
+  /// Commands that are in flight for the dropped KV end incomplete.
   void obey(const protocol::DropKv& command);
   void obey(const protocol::ForeseeKv& command);
   /// Notes which store operations have ended, and starts the sends that waited for stored KV.
   void settle();
-  /// Returns nothing while this rank's share of the command with this key is in flight. After that
-  /// returns, once only, whether the share is complete, and forgets the command.
+  /// Returns nothing while this rank's share of the command with this key is in flight. When the
+  /// share has ended, returns one time whether it is complete, and forgets the command.
   [[nodiscard]] std::optional<bool> ended(std::uint64_t key);
   /// Whether each rank of the group has the KV of its own requests.
   [[nodiscard]] bool divided() const { return owner_.owners > 1; }
@@ -89,7 +89,7 @@ class KvShare {
     return memory_.block(owner_.number(name));
   }
   [[nodiscard]] OptionalIndex owner_of(std::span<const std::int32_t> blocks) const;
-  /// Whether this rank has KV that `owner` owns. Absent: every rank has a part of the KV.
+  /// Whether this rank has KV that `owner` owns. `owner` absent: every rank has a part of the KV.
   [[nodiscard]] bool has(OptionalIndex owner) const { return !owner || *owner == owner_.index; }
   void exchange(const protocol::MoveKv& command, std::span<const std::span<std::byte>> blocks,
                 UnderWay& under_way);

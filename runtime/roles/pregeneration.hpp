@@ -1,4 +1,4 @@
-// A verifier's work for the next training step, when this step has none for it (BubbleSpec).
+// Work of a verifier for the next training step while it has none in this step (BubbleSpec).
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@
 
 namespace paceline::roles {
 
-/// Generates responses to the next training step's prompts with the present weights, but with that
-/// step's noise and sampling. The next training step drafts from these texts; they never become its
+/// Generates responses to the next training step's prompts with the present weights, but with the
+/// next step's noise and sampling. The next step drafts from these texts; they never become its
 /// responses. Requests of the next step use the verifier's batch, but never together with requests
-/// of this training step: the verifier calls drop() before it takes in a request of this training
-/// step. Requests of the next step have no drafts. Not thread-safe.
+/// of this step: the verifier calls drop() before it takes in a request of this step. Requests of
+/// the next step have no drafts. Not thread-safe.
 class Pregeneration {
  public:
   /// Opens the sink for the responses. Returns null if they are not kept.
@@ -33,14 +33,14 @@ class Pregeneration {
   void take(const PregeneratedRun& run, std::vector<Admission> requests);
   /// Whether the requests in the batch are of the next training step.
   [[nodiscard]] bool running() const { return !running_.empty(); }
-  /// Whether a request with this id, in the batch, is of the next training step.
+  /// Whether the request with this id in the batch is of the next training step.
   [[nodiscard]] static bool owns(RequestId id) { return (id.prompt & kUpcoming) != 0; }
   /// Runs one decoding step of the requests. The batch must have no request of this training step.
   /// Returns false if there is nothing to do.
   bool step();
   /// Takes the requests out of the batch. They go on when step() is called again.
   void drop();
-  /// Takes the requests out of the batch, and keeps the texts begun so far. No step() follows.
+  /// Takes the requests out of the batch, and saves the unfinished texts. No step() may follow.
   void end();
 
   /// Number of requests that have ended, or for which there was no room.
@@ -51,8 +51,8 @@ class Pregeneration {
   [[nodiscard]] double seconds() const { return seconds_; }       ///< spent in step()
 
  private:
-  /// This bit of a prompt's index marks requests of the next training step. Prompts' indices are
-  /// smaller.
+  /// A bit that is set in the prompt index of requests of the next training step. Real prompt
+  /// indices are smaller.
   static constexpr std::uint32_t kUpcoming = 0x80000000U;
   void admit();
   Admission leave(RequestId id);

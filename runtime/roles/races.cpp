@@ -40,7 +40,7 @@ void Races::committed(RequestId id, std::span<const TokenId> tokens) {
   std::vector<TokenId>& ahead = request.ahead;
   const auto agreed = std::mismatch(ahead.begin(), ahead.end(), tokens.begin(), tokens.end()).first;
   const auto count = static_cast<std::size_t>(agreed - ahead.begin());
-  if (agreed != ahead.end() && count < tokens.size()) {  // a racer foretold a wrong token
+  if (agreed != ahead.end() && count < tokens.size()) {  // another group sent a wrong token
     ahead.clear();
     for (Other& other : request.others) other.knows = std::min(other.knows, request.own + count);
   } else {

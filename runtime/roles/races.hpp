@@ -15,14 +15,14 @@
 
 namespace paceline::roles {
 
-/// The group to which the request is leased is the holder; the other groups are racers. In the
-/// paper the response of the first group to end is kept. Here the holder always ends the response
-/// and writes it. Trajectories do not depend on drafters, so racers commit the same tokens as the
-/// holder. So the holder lags a racer by at most one message and one step, which verifies the
-/// racer's tokens. A group can leave a race at any time.
+/// The group to which the request is leased is the holder; the other groups are racers. The paper
+/// keeps the response of the group that finishes first. Here the holder always finishes and writes
+/// the response. Trajectories do not depend on drafters, so racers commit the same tokens as the
+/// holder. The holder uses a racer's tokens as a draft, so it lags the racer by at most one message
+/// and one step. A group can leave a race at any time.
 ///
-/// Racers send their tokens only to the holder, which passes them on to other racers. Tokens from
-/// other groups serve as drafts, so each of them is verified. Not thread-safe.
+/// Racers send their tokens only to the holder, which passes them on to other racers. Every group
+/// verifies the tokens that it gets from other groups. Not thread-safe.
 class Races {
  public:
   /// Messages with token ids of `vocab` or more are dropped. The mailbox outlives this.

@@ -27,7 +27,7 @@ RoleChange::Drain RoleChange::drain(const policy::RequestTable& requests) const 
     if (to != load.end()) ++to->second;
     drain.done = drain.done && (to != load.end() || destination == policy::kToTable);
   }
-  // A race that has not begun can bring its group a request. A running race ends with its group.
+  // Wait for races that have yet to begin in groups that end. Running races end with their group.
   for (const auto& [key, race] : requests.races())
     drain.done = drain.done && (race.running || !ends(race.group));
   for (const auto& [id, request] : requests.leased()) {
@@ -49,7 +49,7 @@ std::vector<RoleChange::Telling> RoleChange::tell() {
   for (const int rank : changing_) {
     if (now_.role(rank) != Role::verifier_member) tellings.push_back({rank, next_});
   }
-  // Verifiers that stay read a drafter's messages as drafts, so they must part from the drafter
+  // Verifiers that stay read all messages of a drafter as drafts, so they must drop the drafter
   // before it takes another role. They hear of new drafters when the next placement is in force.
   policy::Placement meanwhile = next_;
   std::erase_if(meanwhile.drafters, [&](const policy::DrafterPlace& drafter) {

@@ -12,9 +12,9 @@ namespace paceline::roles {
 
 /// Ranks change roles in three steps. First, groups that are to end get no more leases. Their
 /// requests go to groups that stay, or back to the request table if no group stays (drain()).
-/// Second, every rank that changes is told its new place, takes it and confirms it. Verifiers that
-/// stay confirm that they have parted from drafters that end (tell(), took()). Third, when all of
-/// them have confirmed, the next placement is in force (done()).
+/// Second, every rank that changes is told its new place, takes it and confirms it. A verifier that
+/// stays confirms that it takes no more drafts from ranks that stop drafting (tell(), took()).
+/// Third, when all these ranks have confirmed, the next placement is in force (done()).
 ///
 /// This class says which messages are due; the coordinator sends them.
 class RoleChange {
@@ -37,18 +37,19 @@ class RoleChange {
     int rank = 0;
     policy::Placement placement;
   };
-  /// Returns the placements to send: to ranks that change, and to leaders that stay. No rank that
-  /// is a member now gets one from here: its present leader passes the placement on. After the
-  /// call, awaits() is true for ranks that change (members too) and for leaders that stay.
+  /// Returns the placements to send: to ranks that change and to leaders that stay. Present members
+  /// of groups are left out: each gets the placement from its present leader. After the call,
+  /// awaits() is true for ranks that change (members included) and for leaders that stay.
   [[nodiscard]] std::vector<Telling> tell();
   [[nodiscard]] bool told() const { return told_; }
-  /// Whether the rank has yet to confirm that it has taken its place, or parted from drafters.
+  /// Whether tell() has been called and the rank has yet to confirm.
   [[nodiscard]] bool awaits(int rank) const { return told_ && awaited_.contains(rank); }
   /// Notes that an awaited rank has confirmed.
   void took(int rank) { awaited_.erase(rank); }
   [[nodiscard]] bool done() const { return told_ && awaited_.empty(); }
 
-  /// Whether the next placement has this epoch. Its groups can report before done().
+  /// Whether tell() has been called and `epoch` is the next placement's. A new group may report
+  /// with this epoch while other ranks have yet to confirm.
   [[nodiscard]] bool begins(std::uint32_t epoch) const { return told_ && epoch == next_.epoch; }
   /// The groups that the next placement adds.
   [[nodiscard]] KnownGroups& new_groups() { return new_groups_; }

@@ -199,7 +199,7 @@ void Verifier::become(policy::Placement placement) {
 
 void Verifier::enqueue(Admission request, const policy::KeptKv& kv, OptionalIndex method) {
   upcoming_.drop();
-  // A racer that becomes the holder stops racing. The old holder's last RaceCommit can come later.
+  // A racer that becomes the holder stops racing now: the old holder may end the race later.
   if (!method && races_.races_for(request.trajectory.id)) give_up(request.trajectory.id);
   KnownPrompt& prompt = prompts_[request.trajectory.id.prompt];
   if (request.prompt.empty()) {
@@ -252,7 +252,7 @@ void Verifier::stop() {
 
 /// Makes the moves that the coordinator has commanded. A request goes to another group, which later
 /// pulls its KV from a parcel, or back to the coordinator while its KV goes into the store. The
-/// move is put off if the request's KV is arriving, or if an environment's answer is awaited.
+/// move is put off while the request awaits KV or an environment's answer.
 void Verifier::let_go() {
   for (const Move& move : std::exchange(moves_asked_, {})) {
     const auto waits = waiting(move.id);
@@ -421,7 +421,7 @@ void Verifier::finish(const Trajectory& done) {
                           .reason = done.finish_reason});
 }
 
-/// Takes the requests whose turns have ended out of the batch, and asks for answers. Only the
+/// Removes from the batch the requests whose turns have ended, and asks for answers. Only the
 /// holder of a request asks, because a racer's race ends with the turn.
 void Verifier::end_turns() {
   const std::vector<RequestId> over = ports_.batcher.take_turns();
@@ -511,7 +511,7 @@ void Verifier::announce() {
 void Verifier::publish(bool force) {
   constexpr double kStatusSeconds = 0.5;
   const double now = ports_.clock.now();
-  // Flushes and statuses have periods of their own: a status must not delay the flush.
+  // Flushes and statuses have separate periods, because a status must not delay a flush.
   const bool flush =
       (!unflushed_.empty() || recorded_) && (force || now - last_flush_ >= options_.flush_seconds);
   const bool status_due = !force && now - last_status_ >= kStatusSeconds;

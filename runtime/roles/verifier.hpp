@@ -59,7 +59,7 @@ struct VerifierOptions {
   std::int32_t kv_block = 16;
   /// A lease is reported as about to end when it has at most this number of response tokens left.
   std::uint32_t lease_notice = 0;
-  /// Seconds between two flushes of finished responses. All are flushed before the verifier idles.
+  /// Seconds between two flushes of finished responses. An idle verifier has flushed all of them.
   double flush_seconds = 5;
   policy::MoveCosts costs;  ///< decide how much of an arriving request's KV is transferred
   std::int32_t vocab = 0;
@@ -89,8 +89,8 @@ struct VerifierOptions {
 ///
 /// While the verifier has no request of this training step, it runs requests of the next training
 /// step that the coordinator sends (pregeneration.hpp). When a request of this training step
-/// arrives, these requests leave the batch after at most one decoding step. Statuses and step
-/// records do not count them.
+/// arrives, those of the next step leave the batch after at most one decoding step. Statuses and
+/// step records do not include them.
 class Verifier final : public protocol::Participant {
  public:
   Verifier(const VerifierPorts& ports, const VerifierOptions& options);

@@ -82,8 +82,8 @@ void Verifier::end_race(RequestId id) {
   if (ports_.speculator != nullptr) ports_.speculator->leave(id);
 }
 
-/// Takes requests whose races were given up out of the batch. A request stays there, and gets no
-/// tokens, as long as its KV is arriving, because its blocks are being written.
+/// Removes from the batch the requests whose races were given up. A request stays in the batch, and
+/// gets no tokens, while its KV is arriving, because its blocks are being written.
 void Verifier::remove_given_up() {
   for (const RequestId id : std::exchange(given_up_, {})) {
     if (kv_.arriving(id)) {

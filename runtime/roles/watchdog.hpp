@@ -12,11 +12,11 @@ namespace paceline::roles {
 
 /// The watchdog looks at the messages that the coordinator gets. If these show no progress for too
 /// long, a rank hangs: in a step, in a collective with a rank that is gone, or because its process
-/// was stopped. Then look() returns `stop`, so that groups hand in their requests, and later
-/// `give_up`.
+/// was stopped. Then look() returns `stop`, so that groups hand in their requests. Without progress
+/// after that, look() returns `give_up`.
 ///
-/// The watch begins with the first report, because reading weights may take any time. Time during
-/// which nobody looked does not count, because the whole job may have been suspended.
+/// The watch begins with the first report, because reading weights may take any time. A long pause
+/// between two calls of look() counts as one second: the whole job may have been suspended.
 class Watchdog {
  public:
   /// `limit`: allowed seconds without progress; absent: there is no limit.

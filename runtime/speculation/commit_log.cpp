@@ -5,7 +5,7 @@
 namespace paceline::speculation {
 namespace {
 
-/// Number of committed tokens from which on the log is full.
+/// Number of committed tokens at which the log is full.
 constexpr std::size_t kMostTokens = 4096;
 
 }  // namespace

@@ -18,13 +18,14 @@
 namespace paceline::speculation {
 
 struct DraftClientOptions {
-  std::vector<int> servers;   ///< not empty: ranks with a draft server; prompts are dealt in turn
+  std::vector<int>
+      servers;  ///< ranks of the draft servers, at least one; each prompt has one of them
   draft::LogClient name = 0;  ///< no other client of the run has or had this name
   std::int32_t vocab = 0;     ///< token ids are below this
   /// The client exchanges tokens with the servers when its requests have got this number of tokens
   /// each, on average. A larger number saves messages, but siblings' tokens come later. Compared
-  /// with one suffix tree for all verifiers, 32 tokens lower the number of accepted draft tokens by
-  /// up to 3 %, and 128 tokens lower it by 7 to 8 % (tests/bench/README.md).
+  /// with one suffix tree for all verifiers, a value of 32 lowers the number of accepted draft
+  /// tokens by up to 3 %, and a value of 128 lowers it by 7 to 8 % (tests/bench/README.md).
   int exchange_tokens = 32;
   /// Limit on the tokens from responses of earlier training steps in all answers to one exchange.
   /// The drafter takes about 0.5 us per token, so 4096 tokens delay an engine step by about 2 ms.
@@ -57,14 +58,14 @@ class DraftClient final : public draft::Drafter {
   [[nodiscard]] bool present() const override { return drafter_->present(); }
   [[nodiscard]] draft::Capabilities capabilities() override { return drafter_->capabilities(); }
 
-  /// Takes a message of a rank's draft server.
+  /// Takes a message from the draft server on rank `from`.
   void receive(int from, std::span<const std::byte> message);
 
   struct Counts {
     std::uint64_t update_bytes = 0;  ///< bytes of updates sent to servers
     std::uint64_t fetch_bytes = 0;   ///< bytes of the servers' answers
     std::uint64_t fetches = 0;       ///< answered fetches
-    double fetch_seconds = 0;        ///< sum over fetches, from asking until the answer was read
+    double fetch_seconds = 0;        ///< sum over fetches: time from asking to reading the answer
     std::uint64_t heard = 0;         ///< tokens that came with answers
     std::uint64_t most_behind = 0;   ///< largest number of tokens that a fetch found missing here
     std::uint64_t invalid = 0;       ///< messages and DraftStretches that made no sense

@@ -16,7 +16,7 @@ namespace paceline::speculation {
 enum class DrafterKind : std::uint8_t {
   ahead,  ///< the layout's drafter ranks, which use all drafters and draft for all verifiers
   own,    ///< a drafter on the verifier's own rank
-  tail,   ///< freed ranks that draft by one drafter for this verifier alone (tail_drafters.hpp)
+  tail,   ///< ranks that fell idle, and use one drafter for this verifier only (tail_drafters.hpp)
 };
 
 /// One drafter, and the facts about it that a verifier needs.

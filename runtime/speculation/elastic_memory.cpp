@@ -58,7 +58,7 @@ void ElasticMemory::expand() {
                                  .kind = Kind::expanded});
 }
 
-/// Returns false if the pool cannot shrink now: too many blocks are in use, or a block past its new
+/// Returns false if the pool cannot shrink now: too many blocks are in use, or a block past the new
 /// end has KV that is arriving, is going into the store or is kept for another group.
 bool ElasticMemory::contract() {
   const double start = ports_.clock.now();

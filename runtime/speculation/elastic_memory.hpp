@@ -25,13 +25,13 @@ struct ElasticMemoryPorts {
 };
 
 /// An expansion suspends the draft models, which frees their memory, and grows the target's pool of
-/// KV blocks into this memory. A contraction moves all blocks in use below the pool's first size,
-/// and shrinks the pool to this size. Before each of the next steps a part of the models is loaded,
-/// so decoding goes on meanwhile. The models draft again when all parts are loaded. All ranks of
-/// the group resize their parts of the pool in the same step (kv::Work). Not thread-safe.
+/// KV blocks into this memory. A contraction moves all blocks in use to indices below the pool's
+/// initial size, and shrinks the pool to this size. Then a part of the models is loaded before each
+/// step, so decoding goes on meanwhile. The models draft again when all parts are loaded. All ranks
+/// of the group resize their parts of the pool in the same step (kv::Work). Not thread-safe.
 class ElasticMemory {
  public:
-  /// `blocks`: KV blocks of the pool at first. `gain`: blocks that an expansion adds.
+  /// `blocks`: initial number of KV blocks in the pool. `gain`: blocks that an expansion adds.
   ElasticMemory(const ElasticMemoryPorts& ports, std::unique_ptr<policy::DraftMemoryPolicy> policy,
                 std::int32_t blocks, std::int32_t gain);
 

@@ -14,7 +14,7 @@ std::int32_t JoinedDraft::find(TokenId token, std::int32_t parent) const {
 }
 
 /// Index of a part that join() can copy unchanged; parts.size() if there is none. Such a part has
-/// at most `most` tokens. It is the only part, or the others are empty and it is a chain whose
+/// at most `most` tokens. It is the only part, or all other parts are empty and it is a chain whose
 /// values do not rise, so that sorting would not change its order.
 std::size_t JoinedDraft::only_part(std::span<const DraftPart> parts, std::size_t most) {
   std::size_t only = parts.size();

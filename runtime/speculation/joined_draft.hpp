@@ -11,11 +11,11 @@
 
 namespace paceline::speculation {
 
-/// One of the drafts to join. Each parent is before its children.
+/// One of the drafts to join. Each parent is before its children, and its value is not lower.
 struct DraftPart {
   std::span<const TokenId> tokens;
   std::span<const std::int32_t> parents;  ///< [tokens] index of the parent; -1: committed text
-  std::span<const double> values;         ///< [tokens] P(path is accepted), at most the parent's
+  std::span<const double> values;         ///< [tokens] P(path to the token is accepted)
 };
 
 /// The joined draft tree. The next join() replaces it and reuses its memory. Not thread-safe.

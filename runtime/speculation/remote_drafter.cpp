@@ -337,7 +337,7 @@ bool RemoteDrafter::makes_sense(const DraftPiece& piece, const Drafts& drafts) c
 // A piece of a chain is taken if three things hold. The rank knew of the last refutation when it
 // drafted the piece. The piece agrees with the tokens committed meanwhile. Its other tokens
 // continue the chain here. A piece that claims to know more text than was committed is dropped.
-// Pieces that pass makes_sense() keep the chain shorter than two draft windows.
+// Every piece has passed makes_sense(), so the chain stays shorter than two draft windows.
 bool RemoteDrafter::extend(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   return piece.known >= r.refuted && append(r, piece, drafts);
 }
@@ -389,7 +389,7 @@ bool RemoteDrafter::append(RemoteRequest& r, const DraftPiece& piece, const Draf
   return true;
 }
 
-/// Adds a piece's tokens to `ahead`, without the first `from` ones.
+/// Adds a piece's tokens to `ahead`, except the first `from` tokens.
 void RemoteDrafter::add(std::deque<Ahead>& ahead, const DraftPiece& piece, const Drafts& drafts,
                         std::int32_t from) {
   const auto tokens = std::span(drafts.tokens).subspan(piece.first, piece.count);

@@ -24,7 +24,7 @@ namespace paceline::speculation {
 
 struct RemoteOptions {
   int vocab = 0;                      ///< token ids are below this
-  protocol::DraftWindow window = {};  ///< a draft has at most most_ahead(window.most()) tokens
+  protocol::DraftWindow window = {};  ///< how far ranks draft ahead (protocol::most_ahead())
   double patience = 2;                ///< seconds; see DrafterWatch
   std::size_t feature_bytes = 0;      ///< bytes of a position's features; 0: the ranks read none
   policy::DrafterDeal deal = policy::DrafterDeal::by_request;
@@ -42,15 +42,15 @@ struct RemoteOptions {
 /// of the chain and the branches.
 ///
 /// A rank that drafts by a head (such as EAGLE-3) is sent the target's features (hidden states) of
-/// each step. Of the features that cannot be sent yet, only the latest are kept: as many as a head
-/// would keep.
+/// each step. If features cannot be sent yet, only the latest are kept, as many as a head would
+/// keep.
 ///
 /// Nothing that a drafter rank does or sends is trusted. Messages that make no sense are counted
 /// and dropped. If a rank floods the verifier, most of its messages are dropped unread. If a rank
 /// does not read its messages, its mailbox becomes full. Nothing is then sent to the rank until the
-/// mailbox has room. Requests that got tokens meanwhile are opened at the rank anew, that is, sent
-/// with their whole text. Opening makes a head lose the request's features, so a rank with a head
-/// is sent the missed commits instead, up to a limit. DrafterWatch warns the user.
+/// mailbox has room. Requests that got tokens meanwhile are then opened anew, that is, sent to the
+/// rank with their whole text. But opening makes a head lose the request's features, so a rank with
+/// a head is sent the missed commits instead, up to a limit. DrafterWatch warns the user.
 class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
  public:
   /// `mailbox` and `clock` must outlive this object.

@@ -57,7 +57,7 @@ void Speculator::Draft::resize(int count) {
 
 void Speculator::start(const Admission& request, OptionalIndex method) {
   const double now = clock_.now();
-  if (log_.has(request.trajectory.id)) log_.tell(roster_, now);  // commits of an earlier stay here
+  if (log_.has(request.trajectory.id)) log_.tell(roster_, now);  // commits after an earlier start()
   for (std::size_t k = 0; k < roster_.size(); ++k) {
     roster_[k].drafter->start(
         {request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise,

@@ -28,9 +28,9 @@
 
 namespace paceline::speculation {
 
-/// Counts of drafted and of accepted tokens by drafter, position in the draft, batch size and
-/// response length. Batch sizes and response lengths are rounded down to powers of two. Used by one
-/// thread. cells() are sorted by these four values.
+/// Numbers of drafted and of accepted tokens by drafter, position in the draft, batch size and
+/// response length: cells() is sorted by these four. Batch sizes and response lengths are rounded
+/// down to powers of two. Used by one thread.
 class AcceptanceCounts {
  public:
   /// Counts a verified token. `position`: 1 for a token right after the text that the drafter was
@@ -59,7 +59,7 @@ class AcceptanceCounts {
 };
 
 struct SpeculatorOptions {
-  /// Limit on a step's draft tokens, an equal share for each request; 0: no such limit.
+  /// Limit on a step's draft tokens, divided equally among its requests; 0: no such limit.
   int step_tokens = 0;
 };
 
@@ -89,7 +89,7 @@ class Speculator {
   void start(const Admission& request, OptionalIndex method = {});
   /// Forgets a request that is no longer generated here. start() may bring it back.
   void leave(RequestId id);
-  /// Whether the last draft() asked a draft model, whose memory KV may use while it is idle.
+  /// Whether the last draft() asked a draft model that can lend its memory to KV (ElasticMemory).
   [[nodiscard]] bool asked_models() const { return asked_models_; }
   /// Whether some drafter reads features of the target, so that observe() must be called.
   [[nodiscard]] bool observes() const { return !readers_.empty(); }
@@ -117,8 +117,8 @@ class Speculator {
   /// For each request that had a draft: its last drafter, and that drafter's expected acceptance.
   [[nodiscard]] std::vector<protocol::DraftedFor> drafted_for() const;
   [[nodiscard]] std::vector<AcceptanceCell> acceptance() const { return counts_.cells(); }
-  /// [drafters] Tried and accepted tokens. Of the tokens of a draft tree that share a parent, only
-  /// the likeliest counts, so that the rates of trees and chains can be compared.
+  /// [drafters] Tried and accepted tokens. If tokens of a draft tree share a parent, only the
+  /// likeliest is included, so that the rates of trees and chains can be compared.
   [[nodiscard]] std::span<const DraftTally> tallies() const { return tallies_; }
 
  private:

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kCalls = StopPoint::kCalls;
 constexpr int kStates = StopPoint::kStates;
-/// Limit on the tokens of a tree: kStates in level 1, and kStates children of each of the at most
-/// kMostRecordedRows tokens that have children.
+/// Limit on the tokens of a tree: kStates in level 1, and kStates children of each token that has
+/// children. At most kMostRecordedRows tokens have children.
 constexpr int kMostGrown = kStates + kMostRecordedRows * kStates;
 
 /// Stores in a point what the stop network would read at each level. Never stops a draft.
@@ -111,7 +111,7 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
   pending_ = std::move(pending);
 }
 
-/// Finds the step's sample after the committed text and the one after each token of the draft.
+/// Finds the step's sample after the committed text, and its sample after each token of the draft.
 /// Returns false if the step verifies another drafter's draft instead.
 bool StopRecorder::find_samples(const engine::Step& step) {
   Pending& p = *pending_;

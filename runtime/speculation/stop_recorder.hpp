@@ -1,6 +1,6 @@
 // Records, during a rollout, the data points on which RADAR's stop policy is trained (RADAR,
-// section 2.2, "Dataset"). A point (StopPoint) says how many tokens of one draft tree would be
-// accepted if drafting stopped after each of its levels.
+// section 2.2, "Dataset"). A point (StopPoint) says for each level of one draft tree how many
+// tokens would be accepted if drafting stopped after this level.
 #pragma once
 
 #include <cstdint>
