@@ -18,8 +18,7 @@
 namespace paceline::speculation {
 
 struct DraftClientOptions {
-  std::vector<int>
-      servers;  ///< ranks of the draft servers, at least one; each prompt has one of them
+  std::vector<int> servers;   ///< ranks of the draft servers, at least one; each prompt has one
   draft::LogClient name = 0;  ///< no other client of the run has or had this name
   std::int32_t vocab = 0;     ///< token ids are below this
   /// The client exchanges tokens with the servers when its requests have got this number of tokens
