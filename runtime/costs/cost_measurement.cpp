@@ -12,19 +12,19 @@
 namespace paceline {
 namespace {
 
-constexpr int kDraftLength = 4;  ///< most rounds of a timed draft
-constexpr int kPasses = 25;      ///< most times that a point is measured
+constexpr int kDraftLength = 4;  ///< limit on the rounds of a timed draft
+constexpr int kPasses = 25;      ///< limit on the measurements of a point
 /// Largest share of the time that a point may take, if it is measured more than once.
 constexpr double kPointShare = 0.05;
-/// Share of the time for which a point is run before the run that counts: 5 ms of 10 s. A cache may
-/// keep KV only after several steps have read it. After a single one, attention of a few requests
+/// Share of the time for which a point is run before its counted run: 5 ms of 10 s. A cache may
+/// keep KV only after several steps have read it. After a single step, attention of a few requests
 /// took 2.5 times as long as in a rollout.
 constexpr double kWarmUp = 0.0005;
 constexpr double kGrid = 1.4;           ///< ratio of neighbouring row counts in the grid
 constexpr int kLongestContext = 1024;   ///< positions; costs are linear beyond it
 constexpr int kLeastContext = 64;       ///< positions; below them a slope would be noise
 constexpr double kContextShare = 0.25;  ///< share of the time that filling the KV may take
-/// The first prompt of made-up requests.
+/// Number of the first prompt of made-up requests.
 constexpr std::uint32_t kFirstPrompt = 0xF0000000U;
 
 constexpr int kPeriod = 29;  ///< period of made-up text, so that lookups find matches
@@ -48,7 +48,7 @@ struct Point {
   double rows = 0;
   int context = 0;
   bool needed = false;   ///< measured even when time is short
-  bool warms_up = true;  ///< run for kWarmUp first, as it follows others like it in a rollout
+  bool warms_up = true;  ///< run for kWarmUp first, because it follows runs like it in a rollout
   std::function<double()> run;  ///< returns seconds; 0: it could not be made
   std::vector<double> times;
   double spent = 0;  ///< seconds spent on it, uncounted runs included
@@ -85,7 +85,7 @@ CostCurve curve_of(const Points& points) {
   return CostCurve(std::move(measured), std::move(attention), context);
 }
 
-/// Curve of each point's seconds less `base` of the point, divided by `parts`.
+/// Curve of each point's seconds minus base(point), divided by `parts`.
 template <class Base>
 CostCurve beyond(Points points, const Base& base, int parts) {
   for (Point& p : points) {
@@ -94,8 +94,8 @@ CostCurve beyond(Points points, const Base& base, int parts) {
   return curve_of(points);
 }
 
-/// First-round costs with a second row for each request, which the timed drafts lack: after a draft
-/// that was accepted whole, the first round computes its last token and the target's next one.
+/// First-round costs with a second row for each request, which the timed drafts lack. After a draft
+/// that was accepted whole, the first round computes its last token and the target's next token.
 CostCurve with_second_row(const DrafterCosts& costs) {
   std::vector<CostCurve::Point> points = costs.first.points();
   for (CostCurve::Point& p : points)
@@ -190,8 +190,8 @@ class Measurement {
     ++count_;
   }
 
-  /// Expected seconds of a point. For one that was not measured yet: in proportion to the nearest
-  /// one with fewer rows.
+  /// Expected seconds of a point. For a point not measured yet, they are in proportion to those of
+  /// the nearest measured point with fewer rows.
   [[nodiscard]] static double expected(const Points& points, const Point& p) {
     if (!p.times.empty()) return p.seconds();
     const Point* below = nullptr;
@@ -209,7 +209,7 @@ class Measurement {
   }
 
   /// Runs a step of `rows` rows, dealt out to `requests` requests after `context` positions.
-  /// Samples all rows, or with `sampled` false each request's last one. Returns its seconds.
+  /// Samples all rows, or each request's last row if not `sampled`. Returns the step's seconds.
   [[nodiscard]] double step(int rows, int requests, int context, bool sampled) {
     engine::Step& s = step_;
     s.clear();
@@ -241,7 +241,7 @@ class Measurement {
     Point p;
     p.rows = rows;
     p.context = context;
-    // Runs the step twice and times the second, for in a rollout a step follows steps like itself.
+    // Runs the step twice and times the second run: in a rollout a step follows steps like it.
     p.run = [=, this] {
       static_cast<void>(step(rows, requests, context, sampled));
       return step(rows, requests, context, sampled);
@@ -295,14 +295,14 @@ class Measurement {
       Point p;
       p.rows = requests;
       p.context = context;
-      p.warms_up = false;  // in a rollout the verifying step before it evicts its KV
+      p.warms_up = false;  // in a rollout the step before a draft evicts the draft's KV from caches
       p.run = [=, this] { return draft(d, requests, context, length); };
       points->push_back(std::move(p));
     }
   }
 
   /// Request number i of a drafter. Requests without context are siblings with one short prompt.
-  /// With context each has a prompt of its own, or they would share the prompt's KV.
+  /// Requests with context have different prompts, so that they do not share KV.
   [[nodiscard]] static RequestId made_up(std::size_t d, int context, int i) {
     const auto first = kFirstPrompt + static_cast<std::uint32_t>(d << 17U);
     const auto index = static_cast<std::uint32_t>(i);
@@ -317,14 +317,14 @@ class Measurement {
     return engine_.drafters[d].drafter.capabilities().state != nullptr;
   }
 
-  /// Gives a drafter that reads features those of a made-up request's first `positions` positions.
+  /// If the drafter reads features, gives it those of a request's first `positions` positions.
   void observe(std::size_t d, RequestId id, std::size_t positions) {
     draft::FeatureReader* reader = engine_.drafters[d].drafter.capabilities().features;
     if (reader == nullptr) return;
     reader->observe(id, 0, std::vector<std::byte>(positions * reader->feature_bytes()));
   }
 
-  /// Starts requests until there are `requests`. Returns false where there are so many already.
+  /// Starts requests until there are `requests`. Returns false if there were so many already.
   bool start_drafts(std::size_t d, int requests, int context) {
     int& started = drafters_[d].started[context > 0 ? 1 : 0];
     if (started >= requests) return false;
@@ -364,15 +364,15 @@ class Measurement {
     const double begin = clock_.now();
     engine_.drafters[d].drafter.propose(slots_, begin);
     const double seconds = clock_.now() - begin;
-    // A draft is not counted where a draft model had no room for all requests or stopped early.
+    // A draft does not count if a draft model had no room for all requests or stopped early.
     const bool whole = std::all_of(slots_.begin(), slots_.end(),
                                    [&](const draft::DraftSlot& s) { return s.count >= length; });
     return lags(d) && !whole ? 0 : std::max(seconds, 1e-9);
   }
 
   /// Seconds of drafting one token for a request with `tokens` response tokens that the drafter has
-  /// not computed. With context its prompt is that of the first request with context, whose KV is
-  /// there.
+  /// not computed. If `context` > 0, the request has the prompt of the first request with context,
+  /// whose KV the drafter has.
   [[nodiscard]] double catch_up(std::size_t d, int tokens, int context) {
     draft::Drafter& drafter = engine_.drafters[d].drafter;
     if (context > 0) start_drafts(d, 1, context);
@@ -417,8 +417,8 @@ class Measurement {
     }
   }
 
-  /// Computes the KV of one sequence for each owner, and copies it to the others. Sets context_ to
-  /// the number of positions that there was time for.
+  /// Computes the KV of one sequence of each owner, and copies it to the owner's other sequences.
+  /// Sets context_ to the number of positions for which there was time.
   void fill_context() {
     const int chunk = static_cast<int>(prefill_.back().rows);
     const double until = remaining() * (1 - kContextShare);
@@ -501,7 +501,7 @@ class Measurement {
   int context_ = 0;       ///< positions
   int blocks_ = 0;        ///< blocks of each sequence
   int positions_ = 0;     ///< positions of each sequence
-  int request_rows_ = 1;  ///< most rows of a request in a step
+  int request_rows_ = 1;  ///< limit on the rows of a request in a step
   int sequences_ = 1;
   int length_ = 1;        ///< rounds of a longer draft
   int with_context_ = 0;  ///< sequences whose KV is filled

@@ -22,15 +22,15 @@ struct MeasuredEngine {
     draft::Drafter& drafter;
   };
   std::vector<NamedDrafter> drafters;
-  int max_length = 8;  ///< most rounds of a draft
+  int max_length = 8;  ///< limit on the rounds of a draft
   int paths = 1;       ///< paths of a draft tree
-  int owners = 1;      ///< ranks that have the KV of their own requests (kv/block_owners.hpp)
+  int owners = 1;      ///< number of owners of KV in the group (kv/block_owners.hpp)
 };
 
 struct MeasurementBudget {
   double seconds = 2;
-  /// Most time as a share of the expected work: `steps_foreseen` steps of a full batch, each as
-  /// long as the first measured one.
+  /// Limit on the time, as a share of the expected work: `steps_foreseen` steps of a full batch,
+  /// each as long as the first measured one.
   double share = 0.01;
   double steps_foreseen = std::numeric_limits<double>::infinity();
 };
@@ -45,11 +45,11 @@ struct CostMeasurement {
 /// is undefined, and drafters know of no request. Members of a tensor-parallel group follow the
 /// leader's steps as in a run.
 ///
-/// All points are measured in turn, over and over in a changing order: a burst of other work hits
-/// one measurement of many points instead of all of one. The lower quartile of a point's times
-/// counts: other work on the machine only adds to them, but a minimum would favour points that were
-/// measured more often. The budget is kept, except for one step of the full batch, one step of one
-/// row, and a draft for each: without these there is no table.
+/// All points (sizes of steps and drafts) are measured in turn, over and over in a changing order.
+/// So a burst of other work hits one measurement of many points, not all of one. A point's cost is
+/// the lower quartile of its times. Other work only adds to times, but a minimum would favour
+/// points that were measured more often. The budget is kept, except for what a table needs: a step
+/// and drafts for one request, and the same for a full batch.
 [[nodiscard]] CostMeasurement measure_costs(const MeasuredEngine& engine, const Clock& clock,
                                             const MeasurementBudget& budget);
 

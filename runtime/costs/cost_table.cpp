@@ -90,8 +90,8 @@ double CostCurve::seconds(double rows, double context) const {
   const Point& below = *(above - 1);
   if (above == points_.end() && points_.size() == 1)
     return attention + below.seconds * rows / below.rows;
-  // Past the end the slope of the last octave holds: a slope between two neighbours would be mostly
-  // noise.
+  // Past the last point the slope of the last octave is used. A slope between two neighbours would
+  // be mostly noise.
   const Point& from =
       above != points_.end()
           ? below

@@ -9,7 +9,7 @@ namespace paceline {
 
 struct RunShape {
   double responses = 0;
-  int samples = 1;           ///< responses to each prompt, which is computed once for all
+  int samples = 1;           ///< responses to each prompt, whose KV is computed once for all
   double prompt_tokens = 0;  ///< tokens of a prompt, on average
   double response_tokens = 0;
   int groups = 1;

@@ -10,8 +10,8 @@ namespace paceline {
 namespace {
 
 constexpr int kManyBlocks = 64;  ///< blocks of the move that shows the bandwidth
-constexpr int kRounds = 25;      ///< most rounds; each moves both sizes
-/// First key of the measurement's moves; keys of a run's own moves count from 1.
+constexpr int kRounds = 25;      ///< limit on the rounds; each moves both sizes
+/// First key of the measurement's moves; keys of a run's own moves begin at 1.
 constexpr std::uint64_t kFirstKey = std::uint64_t{1} << 63U;
 
 /// Moves of one size.
@@ -49,7 +49,7 @@ class Measurement {
   }
 
  private:
-  /// Mean seconds of the ranks that receive; nullopt where the move failed.
+  /// Mean seconds of the ranks that receive; nullopt if the move failed.
   [[nodiscard]] std::optional<double> move(Size& size) {
     std::array<double, 4> all{};  // seconds, bytes, ranks that receive, failures
     const double begin = clock_.now();

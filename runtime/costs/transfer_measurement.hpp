@@ -21,18 +21,18 @@ struct TransferEnd {
   policy::GroupRanks peer;
   bool receives = false;  ///< true: receives from the peer; false: sends to it
   int blocks = 0;         ///< blocks in a rank's pool; the same on all ranks
-  /// This rank's place in its group, where each rank has the KV of its own requests.
+  /// This rank's place in its group, if each rank has the KV of its own requests.
   kv::BlockOwner owner = {};
 };
 
-/// Sums each value over all ranks; all get the same bits. Collective.
+/// Sums each value over all ranks; all ranks get the same bits. Collective.
 using SumOverRanks = std::function<void(std::span<double>)>;
 
-/// Measures all pairs of groups at once, for at most about `seconds` seconds: moves of one block
-/// show the latency, moves of many the bandwidth, and each is repeated. A move's time is the mean
-/// over all receiving ranks; of repeated moves the lower quartile counts. Collective; no other move
-/// may be under way. Afterwards the content of the KV pool is undefined. Returns nullopt where no
-/// rank receives or a transfer failed.
+/// Measures all pairs of groups at once, for about `seconds` seconds at most. Moves of one block
+/// show the latency, moves of many blocks the bandwidth. A move's time is the mean over all
+/// receiving ranks. Each move is repeated, and the lower quartile of its times counts. Collective;
+/// no other move may be under way. Afterwards the content of the KV pool is undefined. Returns
+/// nullopt if no rank receives or a transfer failed.
 [[nodiscard]] std::optional<TransferCosts> measure_transfers(const TransferEnd& end,
                                                              Mailbox& mailbox, const Clock& clock,
                                                              double seconds,

@@ -1,10 +1,10 @@
 // A draft server's logs: for each prompt group the texts of its responses, in the order in which
 // they came (Seer, section 4.4, table 3), and the texts of earlier steps' responses.
 //
-// Texts are sent, not trees. A client appends the tokens that it lacks to a tree of its own, by the
-// code that appends its own requests' tokens, so that speculation reads memory of the client alone.
-// A token takes 4 bytes in a message, and 61 to 66 in a tree (tests/bench/README.md). A tree also
-// changes all over when it changes. With texts the server has next to nothing to do.
+// Texts are sent, not suffix trees. A client appends the tokens that it lacks to its own tree, by
+// the code that appends its own requests' tokens, so that speculation reads only the client's
+// memory. A token takes 4 bytes in a message, and 61 to 66 in a tree (tests/bench/README.md). New
+// tokens also change a tree in many places. With texts the server has next to nothing to do.
 #pragma once
 
 #include <cstddef>
@@ -35,12 +35,12 @@ struct LoggedText {
   std::uint64_t offset = 0;  ///< response tokens before the stretch
   std::span<const TokenId> tokens;
   bool ended = false;     ///< the response ends with the stretch
-  std::uint32_t age = 0;  ///< steps since; 0: a response of this step
+  std::uint32_t age = 0;  ///< training steps since; 0: a response of this step
 };
 
 struct LogLimits {
-  std::size_t max_bytes = std::size_t{2} << 30;  ///< most bytes of all groups together
-  std::uint32_t samples = 0;  ///< responses to a prompt: a group ends when all have; 0: never
+  std::size_t max_bytes = std::size_t{2} << 30;  ///< limit on the bytes of all groups together
+  std::uint32_t samples = 0;  ///< responses to a prompt: when all end, the group ends; 0: never
   std::vector<std::uint32_t> own_samples = {};  ///< [prompts]; empty: `samples` to every prompt
   double ttl = 3600;  ///< seconds that a group lives without being asked for or added to
 
@@ -53,24 +53,24 @@ struct LogLimits {
 using LogClient = std::uint64_t;
 
 /// Each request has a text of its own, and a log entry is a stretch of one text. An update says how
-/// many tokens come before it. So tokens told twice, or by a client that no longer holds the
+/// many tokens come before its own. So tokens told twice, or by a client that no longer holds the
 /// request, add nothing, and a gap is noticed.
 ///
 /// A group is forgotten when all its responses have ended, or when nobody has asked for it or added
-/// to it for its time to live. If all groups together are past max_bytes, the group touched longest
-/// ago is given up: it takes in nothing more, which costs its clients acceptance alone. Times:
-/// seconds on one clock of the caller. Not thread-safe.
+/// to it for its time to live. If all groups together are past max_bytes, the group that was
+/// touched longest ago is given up: it takes in nothing more, which costs its clients only
+/// acceptance. Times are seconds on one clock of the caller. Not thread-safe.
 class GroupLogs {
  public:
   explicit GroupLogs(const LogLimits& limits) : limits_(limits) {}
 
-  /// Appends the tokens of a request's response that follow its first `offset`. Returns the number
-  /// of tokens now held; below `offset`: nothing was added, for tokens in between are missing.
+  /// Appends the tokens of a request's response after its first `offset` tokens. Returns the number
+  /// then held; below `offset`: nothing was added, since tokens between are missing.
   std::uint64_t update(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens,
                        LogClient from, double now);
   /// Returns whether nobody has asked for the group before. Makes the group if need be.
   [[nodiscard]] bool first_asked(GroupId group, double now);
-  /// Adds a whole response of `age` steps ago, >= 1.
+  /// Adds a whole response of `age` training steps ago, >= 1.
   void add_earlier(RequestId id, std::uint32_t age, std::span<const TokenId> tokens, double now);
   /// Marks the response as ended, even if some of its last tokens never came.
   void end(RequestId id, LogClient from, double now);
@@ -83,13 +83,13 @@ class GroupLogs {
   std::uint64_t fetch(LogPlace& place, LogClient client, std::size_t most, double now,
                       std::vector<LoggedText>& texts);
   /// Appends to `texts` stretches of earlier steps' texts, in the order in which they came, and
-  /// moves the place on. Takes exactly `most` tokens if there are as many. A group that was given
-  /// up has none.
+  /// moves the place on. Takes exactly `most` tokens if there are that many. A group that was given
+  /// up has no such texts.
   void fetch_earlier(LogPlace& place, std::size_t most, double now, std::vector<LoggedText>& texts);
   /// Tokens of earlier steps that a client lacks.
   [[nodiscard]] std::uint64_t left_earlier(const LogPlace& place) const;
 
-  /// Forgets the groups whose time is over, and returns how many.
+  /// Forgets the groups whose time to live is over, and returns their number.
   int expire(double now);
   [[nodiscard]] std::size_t groups() const { return groups_.size(); }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }

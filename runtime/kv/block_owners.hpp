@@ -1,9 +1,9 @@
 // Names of sequences and blocks, for groups in which each rank has the KV of its own requests.
 //
-// Each rank owns a pool of its own, in which blocks and sequences have numbers from 0 on. The
-// group's leader does the bookkeeping of all pools. With n owners, block b of owner o has the name
-// n * b + o. Sequences are named in the same way, so that a name tells the owner. With one owner,
-// names and numbers are equal.
+// Each rank owns a pool of KV blocks. Each pool numbers its blocks and its sequences from 0. The
+// group's leader does the bookkeeping of all pools, so it needs names that are unique in the group.
+// With n owners, block b of owner o has the name n * b + o. Sequences are named in the same way. So
+// a name tells the owner. With one owner, names and numbers are equal.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ struct BlockOwner {
 
   [[nodiscard]] std::int32_t name(std::int32_t number) const { return number * owners + index; }
   [[nodiscard]] bool has(std::int32_t name) const { return name % owners == index; }
-  /// Returns the number in this owner's pool. The name must be one that the owner has().
+  /// Returns the number that `name` stands for in this owner's pool. has(name) must be true.
   [[nodiscard]] std::int32_t number(std::int32_t name) const { return name / owners; }
 
-  /// Replaces all numbers in `work`, the work of this owner's pool, by names.
+  /// Replaces numbers by names in `work`, which is for this owner's pool.
   void name_all(Work& work) const;
   /// Sets `own` to the work in `all` that is for this owner's pool, with numbers in place of names.
   void take(const Work& all, Work& own) const;

@@ -1,5 +1,5 @@
-// The pool of KV blocks. It counts the holders of each block: sequences, prompts and parcels
-// (sequences.hpp). This is bookkeeping only; the bytes are the backend's.
+// A pool of KV blocks. It counts each block's holders: sequences, prompts, and parcels, which are
+// KV to be sent or stored (sequences.hpp). The blocks' bytes are in the backend.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace paceline::kv {
 
-/// The plan of a contraction (Nightjar, section 5.3, steps 1 and 2): new places for the blocks past
-/// the new end when the pool shrinks to `blocks` blocks. Entry i is the place, below `blocks`, to
-/// which block `blocks` + i moves; -1: the block is free. `holders`: [pool] number of holders of
-/// each block; at most `blocks` blocks may have holders. Every move goes from above the new end to
-/// below it. So no block is both source and target, and the moves can be made in any order.
+/// Plans how a pool shrinks to `blocks` blocks (Nightjar, section 5.3, steps 1 and 2). Entry i of
+/// the result is the place below `blocks` to which block `blocks` + i must move; -1: this block is
+/// free. `holders`: [pool] number of holders of each block. At most `blocks` blocks may have
+/// holders. Every move goes from above the new end to below it. So no block is both source and
+/// target, and the moves can be made in any order.
 [[nodiscard]] std::vector<std::int32_t> plan_contraction(std::span<const std::int32_t> holders,
                                                          std::int32_t blocks);
 
@@ -26,8 +26,8 @@ class BlockPool {
   [[nodiscard]] std::int32_t available() const { return static_cast<std::int32_t>(free_.size()); }
   [[nodiscard]] std::int32_t used() const { return size() - available(); }
 
-  /// Returns a free block, with one holder from now on. Admission guarantees that some block is
-  /// free.
+  /// Returns a free block, after giving it one holder. Some block must be free: requests are
+  /// admitted only if there are enough blocks for them.
   [[nodiscard]] std::int32_t acquire();
   /// Adds a holder to a block in use.
   void share(std::int32_t block);
@@ -36,14 +36,14 @@ class BlockPool {
   [[nodiscard]] bool held(std::int32_t block) const { return holders_[block] > 0; }
   [[nodiscard]] std::int32_t holders(std::int32_t block) const { return holders_[block]; }
 
-  /// Changes the number of blocks; at most `blocks` may be in use. Returns plan_contraction(), by
-  /// which the caller must move blocks past the new end. acquire() takes the blocks that are free
-  /// now from the lowest on, so that few blocks have to move when a grown pool shrinks again.
+  /// Sets the number of blocks. At most `blocks` blocks may be in use. Returns the result of
+  /// plan_contraction(); the caller must make its moves. Blocks that are free after a resize are
+  /// acquired in rising order, so that few blocks must move when a grown pool shrinks again.
   [[nodiscard]] std::vector<std::int32_t> resize(std::int32_t blocks);
 
  private:
   std::vector<std::int32_t> holders_;  ///< [blocks] number of holders
-  std::vector<std::int32_t> free_;     ///< a stack: the last freed block is likely in the CPU cache
+  std::vector<std::int32_t> free_;     ///< a stack: the block freed last is likely in the CPU cache
 };
 
 /// Number of blocks of `block` positions that hold `positions` positions.

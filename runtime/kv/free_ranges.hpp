@@ -7,8 +7,8 @@
 namespace paceline::kv {
 
 /// Hands out the lowest places first, so that memory past the last place in use can be given back
-/// to the system. Places taken together are adjacent, so that one operation can access them. Not
-/// thread-safe.
+/// to the system. Places taken together are adjacent, so that one read or write can access them.
+/// Not thread-safe.
 class FreeRanges {
  public:
   explicit FreeRanges(std::int32_t places);
@@ -17,19 +17,19 @@ class FreeRanges {
     std::int32_t first = 0;
     std::int32_t count = 0;
   };
-  /// Takes up to `most` adjacent places from the lowest free range; none if no place is free.
+  /// Takes up to `most` adjacent places from the lowest free range. `count` is 0 if none is free.
   [[nodiscard]] Range take(std::int32_t most);
   void give(std::int32_t place);
-  /// Removes from the row all places that are free now.
+  /// Takes all free places away from the row for good. Places in use stay in the row.
   void drop_free();
 
   [[nodiscard]] std::int32_t free() const { return free_; }
   [[nodiscard]] std::int32_t used() const { return places_ - free_; }
-  /// Returns a place such that neither this place nor any place after it is in use.
+  /// Returns a place such that no place at or after it is in use.
   [[nodiscard]] std::int32_t end() const;
 
  private:
-  std::int32_t places_;  ///< places in the row now
+  std::int32_t places_;  ///< number of places in the row
   std::int32_t free_;
   std::int32_t row_end_;  ///< one past the last place of the original row
   /// Free ranges, no two of them adjacent: number of places by first place.

@@ -16,8 +16,8 @@
 namespace paceline::kv {
 namespace {
 
-/// The memory past the last unit in use is given back to the system if it has at least this number
-/// of bytes. To give back less memory, and to take it again later, costs more than it gains.
+/// The least number of bytes that trim() gives back to the system. To give back less memory, and to
+/// take it again later, would cost more than it gains.
 constexpr std::size_t kWorthTrimming = std::size_t{64} << 20;
 
 std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }

@@ -18,8 +18,8 @@
 
 namespace paceline::kv {
 
-/// Copies between host memory and a rank's KV blocks, which can be in a GPU's memory. Used by one
-/// thread.
+/// Copies between host memory and the rank's KV blocks. This class is for KV blocks in host memory;
+/// derived classes are for KV blocks in a GPU's memory. One thread uses each object.
 class OutsideMemory {
  public:
   virtual ~OutsideMemory() = default;
@@ -33,12 +33,12 @@ struct HostTiersOptions {
   std::optional<std::string> directory;  ///< directory of the file; absent: no disk
   /// Makes the OutsideMemory of each thread; empty: the rank's KV blocks are in host memory.
   std::function<std::unique_ptr<OutsideMemory>()> outside;
-  /// Called by the threads of HostTiers whenever a job has ended.
+  /// Called by a thread of HostTiers when it has ended a job, or when an exception ends the thread.
   std::function<void()> wake;
 };
 
-/// The tiers of one rank. One thread copies and another uses the file, so that no copy waits for
-/// the disk. Memory is taken from the system when it is first used.
+/// The tiers of one rank. One thread copies in memory and another uses the file, so that no copy
+/// waits for the disk. A unit takes memory from the system when it is first written.
 class HostTiers final : public TierDevice {
  public:
   /// Throws IoError if no file can be made, or if there is no address space for all units.
@@ -57,7 +57,7 @@ class HostTiers final : public TierDevice {
   [[nodiscard]] std::shared_ptr<void> memory() override { return memory_; }
 
  private:
-  /// The jobs of one thread, which does them in order.
+  /// One thread and its jobs, which it does in order.
   struct Lane {
     std::deque<TierJob> jobs;
     std::condition_variable changed;
@@ -72,7 +72,7 @@ class HostTiers final : public TierDevice {
   HostTiersOptions options_;
   std::size_t stride_;
   std::shared_ptr<void> memory_;  ///< [units * stride]
-  std::int32_t touched_ = 0;      ///< units from this one on are unused, and take no memory
+  std::int32_t touched_ = 0;      ///< units from this number on are unused, and take no memory
   std::optional<SlotFile> file_;
   std::shared_ptr<void> stage_;  ///< the disk thread's buffer, made when first needed
   std::size_t stage_bytes_ = 0;

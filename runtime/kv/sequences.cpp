@@ -40,7 +40,7 @@ void Sequences::drop(std::list<Prefix>::iterator prefix) {
   for (const Handle handle : left) find_source(handle, sequences_[handle].common, false);
 }
 
-/// If prompts share blocks, idle_ is too large: it counts a shared block for each of its prompts.
+/// idle_ is too large if prompts share blocks, because it counts a block once for each prompt.
 std::int32_t Sequences::blocks_idle() const {
   return positions_shared_ == 0 ? idle_ : blocks_droppable();
 }
@@ -138,10 +138,10 @@ std::int32_t Sequences::blocks_there(const Prefix& prefix) const {
   return sequences_[prefix.owner].length / block_;
 }
 
-/// Finds the other prompt that has the greatest number of blocks in common with the prompt that
-/// `sequence` computes. Only the first `most` blocks count, because `sequence` must compute the
-/// last position itself. If `waits`, blocks that are being computed count too. A prompt waits only
-/// for prompts that were opened before it, so no two prompts wait for each other.
+/// Chooses the source of `sequence`, the owner of its prompt: another prompt that has the greatest
+/// number of leading blocks in common, but at most `most`. If `waits`, blocks that the source's
+/// owner has yet to compute are included. Only open() sets `waits`, so a prompt waits only for
+/// prompts opened before it, and no two prompts wait for each other.
 void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   Sequence& s = sequences_[sequence];
   s.common = 0;
@@ -154,7 +154,7 @@ void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
     const std::int32_t there = blocks_there(*other);
     const bool comes = waits && !other->ready && !sequences_[other->owner].paused;
     const std::int32_t blocks = std::min({common / block_, most, comes ? most : there});
-    // Of prompts with equally many blocks in common, one that has computed them is preferred.
+    // Of two prompts with equally many blocks in common, one that has computed them is preferred.
     const bool sooner =
         s.common > 0 && blocks == s.common && there >= blocks && blocks_there(*s.source) < blocks;
     if (blocks <= s.common && !sooner) continue;
@@ -165,9 +165,9 @@ void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   graft(sequence);
 }
 
-/// Does nothing if the sequence does not wait for blocks of another prompt, its source. If the
-/// source has computed these blocks, the sequence takes them over. If not, and if the source's
-/// owner is paused, the sequence takes over the most blocks that any prompt has computed already.
+/// Takes over the blocks that the sequence waits for, if their source, another prompt, has computed
+/// them. If it has not, and if its owner is paused, the sequence takes over those leading blocks
+/// that some prompt has computed already.
 void Sequences::graft(Handle sequence) {
   Sequence& s = sequences_[sequence];
   if (!s.grafts) return;
@@ -244,8 +244,8 @@ bool Sequences::ready(Handle sequence) {
   return !s.waits && !s.grafts;
 }
 
-// The prompt's blocks in the table are shared ones, and a copy will overwrite the last of them. An
-// owner whose prompt is incomplete shares only its first `common` blocks.
+// An owner whose prompt is incomplete shares its first `common` blocks. Others share, or will
+// share, the prompt's blocks before the last, and a copy overwrites the last.
 std::int32_t Sequences::own_from(Handle sequence) const {
   const Sequence& s = at(sequence);
   return (s.owner && !s.prefix->ready ? s.common : last_block(s) + 1) * block_;
@@ -263,9 +263,9 @@ void Sequences::fork(Handle sequence) {
   s.waits = false;
 }
 
-// Called when the owner has computed the whole prompt, so that siblings can fork. The owner goes on
-// in a copy of the last block. Siblings copy the original too, because they can fork before the
-// owner's copy is made.
+// Called when the owner has computed the whole prompt. From then on siblings can fork. The owner
+// goes on in a copy of the prompt's last block. Siblings copy the same block, because they can fork
+// before the owner's copy is made.
 void Sequences::share_prompt(Handle sequence) {
   Sequence& s = sequences_[sequence];
   Prefix& prefix = *s.prefix;
@@ -286,8 +286,8 @@ void Sequences::advance(Handle sequence, std::int32_t rows) {
 }
 
 /// Returns the block in which the last pass wrote the row of `position`. If a copy into the table's
-/// block is pending, the row is in the block to be copied. Moves use this block too, because they
-/// precede copies.
+/// block is pending, the row is in the block to be copied. Moves must read and write this block
+/// too, because they are done before copies.
 std::int32_t Sequences::written_block(const Sequence& s, std::int32_t position) const {
   const std::int32_t block = s.table.at(position / block_);
   const auto copy = std::ranges::find_if(copies_, [&](const auto& c) { return c.to == block; });
@@ -332,8 +332,8 @@ void Sequences::roll_back(Handle sequence, std::int32_t length) {
   s.length = length;
 }
 
-// Hands the prompt over to a sibling that waits for it. The sibling becomes the owner. It gets the
-// prompt's blocks except the last one, because it has a last block of its own.
+// Hands an incomplete prompt over to a sibling that waits for it, if any. The sibling becomes the
+// owner. It gets the prompt's blocks except the last one, because it has one of its own.
 void Sequences::hand_over_prompt(Handle sequence) {
   Sequence& s = sequences_[sequence];
   for (Handle other = 0; other < static_cast<Handle>(sequences_.size()); ++other) {
@@ -366,7 +366,7 @@ void Sequences::forget(Handle sequence) {
   free_.push_back(sequence);
 }
 
-// Drops pending copies into blocks that become free: their next holders must not get the copies.
+// Releases blocks. Drops pending copies into those that become free, which may get new holders.
 void Sequences::give_back(std::span<const std::int32_t> blocks) {
   for (const std::int32_t block : blocks) {
     if (block < 0) continue;

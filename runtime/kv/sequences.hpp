@@ -1,12 +1,12 @@
-// Block tables: a table lists the blocks of a pool that hold the KV of one sequence. The pool is
-// the target's or a draft model's. This is bookkeeping only; the bytes are the backend's. Moves and
-// copies of bytes are handed over as work to be done before the next forward pass.
+// Bookkeeping of sequences in a pool of KV blocks, the target's or a draft model's. A sequence's
+// block table lists the blocks that hold its KV. The bytes are in the backend. Moves and copies of
+// bytes are handed over as work to be done before the next forward pass.
 //
 // The n responses to a prompt are siblings and share the prompt's blocks. The sibling that is
-// opened first is the owner: it computes these blocks. The others wait for them and then fork: each
-// shares all prompt blocks except the last one. It copies this block, the original, because it
-// computes the prompt's last position again to sample after it. The owner, too, goes on in a copy
-// of the original. So nobody writes a shared block.
+// opened first is the owner: it computes these blocks. The other siblings wait for the blocks and
+// then fork: each shares all prompt blocks except the last one. It copies this last block, the
+// original, because it computes the prompt's last position again to sample the token after it. The
+// owner also goes on in a copy of the original. So nobody writes a shared block.
 //
 // Prompts with a common beginning, for instance the same system prompt, share the full blocks of
 // this beginning, which is found by comparing tokens. The owner of the prompt opened first computes
@@ -14,7 +14,7 @@
 // paused.
 //
 // A sequence can also begin as a branch of another sequence, at some point of the other's response.
-// The branch shares the full blocks before this point, and copies the block in which it goes on.
+// The branch shares the full blocks before this point, and copies the partly filled block there.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ struct Work {
   std::vector<TableEdit> edits;
   std::vector<kernels::Backend::SlotMove> moves;
   std::vector<kernels::Backend::BlockCopy> copies;
-  std::int32_t blocks = 0;  ///< size of the pool from now on; 0: the same as before
+  std::int32_t blocks = 0;  ///< new size of the pool; 0: unchanged
 
   void clear() {
     edits.clear();
@@ -76,18 +76,18 @@ class Sequences {
   /// `blocks`: number of blocks in the pool. `block`: positions per block.
   Sequences(std::int32_t blocks, std::int32_t block);
 
-  /// Number of blocks of `block` positions that a sequence of `positions` positions takes when it
-  /// is alone in the pool. One of them is a copy of the prompt's last block: the sequence goes on
-  /// in the copy, and the original is kept for siblings.
+  /// Number of blocks, of `block` positions each, that a sequence of `positions` positions takes
+  /// when it is alone in the pool. One of these blocks is a copy of the prompt's last block: the
+  /// sequence goes on in the copy, and the original is kept for siblings.
   [[nodiscard]] static constexpr std::int32_t blocks_needed(std::int64_t positions,
                                                             std::int32_t block) {
     return blocks_for(positions, block) + 1;
   }
 
-  /// Opens a sequence with room for `positions` positions, including its prompt. Siblings give the
+  /// Opens a sequence with room for `positions` positions, including its prompt. Siblings have the
   /// same `prompt` and `prompt_length` (>= 1). Drops the KV of prompts without open sequences if
-  /// room is needed. If the pool is too full, returns nothing and changes nothing. `tokens`: the
-  /// prompt's tokens; empty: the prompt shares no blocks with other prompts.
+  /// room is needed. If even this makes too little room, returns nothing and changes nothing.
+  /// `tokens`: the prompt's tokens; empty: the prompt shares no blocks with other prompts.
   [[nodiscard]] std::optional<Handle> open(std::uint32_t prompt, std::int32_t prompt_length,
                                            std::int32_t positions,
                                            std::span<const TokenId> tokens = {});
@@ -102,8 +102,8 @@ class Sequences {
   [[nodiscard]] bool reserve(Handle sequence, std::int32_t positions);
   /// Positions that the sequence has room for.
   [[nodiscard]] std::int32_t reserved(Handle sequence) const;
-  /// Gives the sequence's blocks back and drops its pending moves. If its prompt is incomplete, a
-  /// waiting sibling goes on with it. A complete prompt's KV stays until its blocks are needed.
+  /// Gives the sequence's blocks back and drops its pending moves. An owner of an incomplete prompt
+  /// hands it over to a waiting sibling. A complete prompt's KV stays until room is needed.
   void close(Handle sequence);
 
   /// Whether some sequence of this prompt is open, or the prompt's KV is kept.
@@ -112,13 +112,13 @@ class Sequences {
   }
   /// Whether the prompt's KV is complete, so that a sequence opened now forks from it.
   [[nodiscard]] bool holds_prompt(std::uint32_t prompt) const;
-  /// Returns false while another sequence computes blocks that this one will share. When these
-  /// blocks are computed, puts them into the table and returns true.
+  /// Returns false while `sequence` waits for shared blocks that another sequence computes. When
+  /// these blocks are computed, puts them into the table and returns true.
   [[nodiscard]] bool ready(Handle sequence);
   /// Pauses a ready sequence, for instance while its KV arrives, or lets it go on. Other prompts
   /// share the blocks that a paused sequence has computed, but do not wait for its later blocks.
   void pause(Handle sequence, bool paused) { at(sequence).paused = paused; }
-  /// Number of positions that have KV. The next row is computed for the position with this number.
+  /// Number of positions whose KV is computed. The next row is for the position with this number.
   [[nodiscard]] std::int32_t length(Handle sequence) const { return at(sequence).length; }
   /// The sequence's blocks in order of position. Valid until the next call that is not const.
   [[nodiscard]] std::span<const std::int32_t> table(Handle sequence) const {
@@ -129,7 +129,7 @@ class Sequences {
   [[nodiscard]] std::vector<Place> places(Handle sequence, std::int32_t first) const;
 
   /// The first position, a multiple of block(), from which on the blocks are the sequence's own.
-  /// ready() does not replace these blocks, so KV computed elsewhere can be written into them.
+  /// ready() does not replace own blocks, so KV computed elsewhere can be written into them.
   [[nodiscard]] std::int32_t own_from(Handle sequence) const;
 
   /// Counts the next `rows` positions as computed. Their KV must be in their places already.
@@ -155,11 +155,11 @@ class Sequences {
   [[nodiscard]] Parcel share(Handle sequence);
   void release(const Parcel& parcel);
 
-  /// Resizes the pool to `blocks` blocks. The next work sets this size and, if the pool shrinks,
-  /// copies blocks in use to free places before the new end. Earlier work must have been taken and
-  /// done. Drops the KV of prompts without open sequences if room is needed. Returns false and
-  /// changes nothing if more than `blocks` blocks would stay in use, or if a parcel has a block
-  /// past the new end.
+  /// Resizes the pool to `blocks` blocks. The next work sets this size. If the pool shrinks, this
+  /// work also copies the blocks in use past the new end to free places before it. Earlier work
+  /// must have been taken and done. Drops the KV of prompts without open sequences if room is
+  /// needed. Returns false and changes nothing if more than `blocks` blocks would stay in use, or
+  /// if a parcel has a block past the new end.
   [[nodiscard]] bool resize(std::int32_t blocks);
   /// Whether resize() would succeed now.
   [[nodiscard]] bool can_resize(std::int32_t blocks) const;
@@ -169,7 +169,7 @@ class Sequences {
   /// Number of blocks of prompts without open sequences, which are freed when room is needed.
   [[nodiscard]] std::int32_t blocks_idle() const;
   [[nodiscard]] std::int32_t block() const { return block_; }
-  /// Positions that sequences took over from other prompts so far.
+  /// Number of positions whose blocks sequences took over from other prompts so far.
   [[nodiscard]] std::uint64_t positions_shared() const { return positions_shared_; }
 
  private:
@@ -193,10 +193,10 @@ class Sequences {
     /// Block to which an owner will copy the prompt's last block, to go on in the copy; -1: none.
     std::int32_t spare = -1;
     std::list<Prefix>::iterator prefix;
-    std::int32_t common = 0;             ///< number of full blocks in common with another prompt
-    bool grafts = false;                 ///< waits for these blocks of `source`
+    std::int32_t common = 0;             ///< number of leading blocks to share with `source`
+    bool grafts = false;                 ///< waits until `source` has computed these blocks
     bool paused = false;                 ///< computes nothing for now
-    std::list<Prefix>::iterator source;  ///< the other prompt; valid while `grafts`
+    std::list<Prefix>::iterator source;  ///< another prompt; valid while `grafts`
   };
   struct PendingMove {
     Handle sequence;
@@ -231,17 +231,17 @@ class Sequences {
   BlockPool pool_;
   std::vector<Sequence> sequences_;
   std::vector<Handle> free_;
-  std::list<Prefix> prefixes_;  ///< least recently opened first
+  std::list<Prefix> prefixes_;  ///< by the last open() of the prompt, oldest first
   std::unordered_map<std::uint32_t, std::list<Prefix>::iterator> prefix_of_prompt_;
   /// Number of blocks of prompts without open sequences. A block that several of these prompts
-  /// share counts for each of them.
+  /// share is counted for each of them.
   std::int32_t idle_ = 0;
   std::uint64_t positions_shared_ = 0;
   std::vector<TableEdit> edits_;
   std::vector<PendingMove> moves_;
   std::vector<kernels::Backend::BlockCopy> copies_;
   std::int32_t resized_ = 0;                                 ///< Work::blocks of the next work
-  std::unordered_map<std::int32_t, std::int32_t> parceled_;  ///< [block] number of parcels
+  std::unordered_map<std::int32_t, std::int32_t> parceled_;  ///< by block: number of its parcels
 };
 
 }  // namespace paceline::kv

@@ -84,7 +84,7 @@ std::string SlotFile::transfer(bool writes, std::int32_t first, std::span<const 
   return {};
 }
 
-/// Drops a transfer's pages from the page cache. They would take memory in addition to the KV pool.
+/// Drops a transfer's pages from the page cache, where they would take memory.
 void SlotFile::leave_cache(std::int64_t offset, std::int64_t bytes, bool written) const {
   if (written) {
     sync_file_range(

@@ -10,10 +10,10 @@
 
 namespace paceline::kv {
 
-/// The file has no name in its directory, or loses its name at once, so that nothing stays even if
-/// the process is killed. Reads and writes bypass the page cache if the file system allows it,
-/// because blocks are written when memory is short, and the cache would keep them in memory. Used
-/// by one thread.
+/// The file has no name in its directory, or loses its name at once, so that no file is left on the
+/// disk even if the process is killed. Reads and writes bypass the page cache if the file system
+/// allows it, because blocks are written when memory is short, and the cache would keep them in
+/// memory. Used by one thread.
 class SlotFile {
  public:
   /// Alignment of memory addresses and of slot sizes, in bytes.
@@ -26,7 +26,7 @@ class SlotFile {
   SlotFile& operator=(const SlotFile&) = delete;
 
   /// Write or read consecutive slots from `first` on. `pieces`: memory of whole slots, in order.
-  /// Return an error text; empty: all slots were transferred.
+  /// Return an error text, which is empty if all slots were transferred.
   [[nodiscard]] std::string write(std::int32_t first, std::span<const iovec> pieces);
   [[nodiscard]] std::string read(std::int32_t first, std::span<const iovec> pieces);
 

@@ -11,10 +11,10 @@ namespace {
 /// If there is a disk, 1 / kReserveShare of memory is kept free, so that a put finds room at once
 /// while other KV is being written to disk.
 constexpr std::int32_t kReserveShare = 8;
-/// Limit on the jobs under way that write to disk, and limit on the jobs that read from it ahead of
-/// need. With few jobs a request waits less for the disk. But no job starts during a step of this
-/// rank, so the jobs under way must keep the disk busy until the step ends. On a loaded machine 2
-/// jobs used 60 % of the disk's bandwidth, and 4 jobs used all of it.
+/// Limit on the number of jobs under way that write to disk, and also on the number that read from
+/// it ahead of need. With few jobs a request waits less for the disk. But no job starts during a
+/// step of this rank, so the jobs under way must keep the disk busy until the step ends. On a
+/// loaded machine 2 jobs used 60 % of the disk's bandwidth, and 4 jobs used all of it.
 constexpr int kMostAhead = 4;
 /// Least Entry::order of keys that are not in need()'s list. They come after all keys in the list.
 constexpr std::uint64_t kUnforeseen = std::uint64_t{1} << 63;
@@ -183,7 +183,7 @@ void Store::advance() {
   counts_.most_on_disk = std::max(counts_.most_on_disk, counts_.on_disk);
 }
 
-/// Starts jobs of an operation as far as there is room. Returns how many units are lacking for it.
+/// Starts an operation's jobs as far as there is room. Returns the number of units that it lacks.
 std::int32_t Store::start(Ticket ticket, Operation& operation) {
   std::int32_t lacking = 0;
   if (operation.entry != nullptr && !operation.entry->listed) operation.failed = true;
@@ -204,7 +204,7 @@ std::int32_t Store::start(Ticket ticket, Operation& operation) {
 
 std::int32_t Store::start_put(Ticket ticket, Operation& operation) {
   Entry& entry = *operation.entry;
-  if (entry.valid < operation.first + operation.next) {  // a block before these was damaged
+  if (entry.valid < operation.first + operation.next) {  // one of the blocks so far was damaged
     operation.failed = true;
     return 0;
   }
@@ -292,7 +292,7 @@ void Store::conclude(Operation& operation) {
   if (operation.entry == nullptr) return;
   Entry& entry = *operation.entry;
   if (operation.first + operation.count > entry.valid)
-    operation.failed = true;  // dropped meanwhile
+    operation.failed = true;  // the blocks were dropped meanwhile
   if (operation.kind == Kind::put) {
     entry.putting = false;
     if (operation.failed) {
@@ -345,14 +345,14 @@ void Store::job_ended(TierJob job) {
     Block& block = entry.blocks[known.index[i]];
     block_ended(job, job.blocks[i], entry, block);
     if (job.kind == TierJob::Kind::come_up && known.ticket != 0 && job.blocks[i].good) {
-      block.came_up = false;  // the hold asked for it, so this was not ahead of need
+      block.came_up = false;  // it came up because the hold asked for it, not ahead of need
       --counts_.came_up;
       ++counts_.from_disk;
     }
     if (!job.blocks[i].good) good = std::min(good, known.index[i]);
   }
   if (!job.failure.empty()) {
-    if (down) slots_.drop_free();  // free slots are given up; slots now in use can be used again
+    if (down) slots_.drop_free();  // slots that are free now are given up, slots in use are kept
     warn_once(down ? told_write_ : told_read_,
               job.failure + (down ? "; KV that fits neither in kv_pool.memory nor in the rest of "
                                     "the file is dropped and computed again"
@@ -458,7 +458,7 @@ std::int32_t Store::make_room_of(const EntryRef& entry, std::int32_t units) {
   return made;
 }
 
-/// Frees the slots of blocks that are in memory too. Returns whether any slot was freed.
+/// Frees the slots of blocks that are also in memory. Returns whether any slot was freed.
 bool Store::free_copies() {
   bool any = false;
   for (const auto& [order, entry] : by_order_) {
@@ -471,7 +471,7 @@ bool Store::free_copies() {
   return any;
 }
 
-/// Drops and returns the entry needed last among entries without users; null: all have users.
+/// Drops the entry that is needed last of those without users, and returns it; null: there is none.
 Store::EntryRef Store::lose_last() {
   for (auto at = by_order_.rbegin(); at != by_order_.rend(); ++at) {
     const EntryRef entry = at->second;
@@ -489,8 +489,8 @@ Store::EntryRef Store::lose_last() {
   return nullptr;
 }
 
-/// Fails the latest operation that waits for room, if no room can come: no job is under way, and no
-/// hold is left to be let go. Returns whether an operation was failed.
+/// Lets the latest unfinished operation fail if no room can become free, because no job is under
+/// way and there is no hold to let go. Returns whether an operation failed.
 bool Store::fail_stuck() {
   if (!jobs_.empty()) return false;
   for (const auto& [ticket, operation] : operations_) {
@@ -509,7 +509,7 @@ void Store::keep_reserve() {
   if (goes_down()) make_room(reserve_ - units_.free() - going_down_, 0);
 }
 
-/// Brings up the entries that are needed first: as many entries as memory minus the reserve holds.
+/// Brings up the entries that are needed first, as many as fit in memory outside the reserve.
 void Store::bring_up() {
   std::int32_t room = size_.memory - reserve_;
   std::uint64_t last = 0;

@@ -1,8 +1,8 @@
 // A rank's part of the KV pool (Seer, section 4.2): the KV of requests that wait for their next
-// lease or turn, in two tiers. KV is first put into host memory. If memory is short, the KV that
-// will be needed last goes down to a local disk, and comes up again ahead of need. The store
-// decides and starts jobs; a TierDevice does them. A unit is a block's place in memory, a slot its
-// place on disk.
+// lease or turn. The store has two tiers: host memory and a local disk. KV is first put into
+// memory. If memory is short, the KV that will be needed last goes down to disk. It comes up again
+// ahead of need. The store starts jobs, which a TierDevice does. A unit is a block's place in
+// memory, a slot its place on disk.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,15 @@
 
 namespace paceline::kv {
 
-/// Sizes of the tiers, in KV blocks, of which each rank stores its own part.
+/// Sizes of a rank's tiers, in KV blocks. A rank stores only its own part of each block.
 struct StoreSize {
   std::int32_t memory = 0;
   std::int32_t disk = 0;     ///< 0: no disk
   std::int32_t at_once = 1;  ///< greatest number of blocks that one job moves
 };
 
-/// Counts in blocks: in_memory and on_disk at present, the others since the store was made.
+/// Numbers of blocks. Those in `in_memory` and `on_disk` are present numbers, all others are maxima
+/// or totals so far.
 struct StoreCounts {
   std::uint64_t in_memory = 0;
   std::uint64_t on_disk = 0;  ///< including blocks that are also in memory
@@ -37,41 +38,41 @@ struct StoreCounts {
   std::uint64_t put = 0;          ///< blocks stored
   std::uint64_t from_memory = 0;  ///< copied from memory, to this rank or others
   std::uint64_t from_disk = 0;    ///< copied from disk, to this rank or others
-  std::uint64_t foreseen = 0;     ///< part of from_memory that had come up ahead of need
+  std::uint64_t foreseen = 0;     ///< blocks in from_memory that had come up ahead of need
   std::uint64_t went_down = 0;    ///< written to disk
   std::uint64_t came_up = 0;      ///< read from disk ahead of need
   std::uint64_t damaged = 0;      ///< blocks whose checksum was wrong
-  std::uint64_t lost = 0;         ///< keys, not blocks, that had no room in either tier
+  std::uint64_t lost = 0;         ///< number of keys, not blocks, dropped for lack of room
 };
 
-/// Stored KV by key. A key's entry has the blocks of one request, in the order of the request's
+/// Stores KV by key. A key's entry has the blocks of one request, in the order of the request's
 /// block table. A block's checksum is made when the block is put, and compared when it is read. If
 /// a block is damaged, its entry loses this block and all blocks after it. If the disk fails, only
 /// stored KV is lost, and the user is warned of the first failed write and read. Not thread-safe.
 class Store {
  public:
   using Key = std::uint64_t;
-  /// The name of a put, get or hold; never used twice.
+  /// Names an operation: a put, get or hold. No ticket is used twice.
   using Ticket = std::uint64_t;
 
-  /// `warn`: shows a message to the user. `device` outlives this.
+  /// `warn`: shows a message to the user. `device` must outlive the store.
   Store(TierDevice& device, const StoreSize& size, std::function<void(const std::string&)> warn);
 
   /// Stores `blocks` as the blocks of the request's table from index `first` on. They replace all
-  /// blocks stored from this index on. If there is no room, the put waits until the KV needed last
-  /// has gone down to disk or, if the disk is full too, was dropped. The put fails if its own KV
-  /// would have to be dropped, or if blocks before `first` are missing. Nothing is then stored
-  /// under the key. The caller must not change the blocks until the put has ended.
+  /// blocks stored from this index on. If there is no room, the put waits until the KV that is
+  /// needed last has gone down to disk or, if the disk is full too, was dropped. The put fails if
+  /// its own KV would have to be dropped, or if blocks before `first` are missing. Nothing is then
+  /// stored under the key. The caller must not change the blocks until the put has ended.
   [[nodiscard]] Ticket put(Key key, std::int32_t first, std::vector<std::byte*> blocks);
-  /// Copies stored blocks to `blocks`. Fails if some of them are missing or damaged; the contents
-  /// of `blocks` are then undefined.
+  /// Copies stored blocks from index `first` on to `blocks`. Fails if some of the stored blocks are
+  /// missing or damaged; the contents of `blocks` are then undefined.
   [[nodiscard]] Ticket get(Key key, std::int32_t first, std::vector<std::byte*> blocks);
   /// Brings all stored blocks from `first` on into memory, and keeps them there until let_go().
-  /// Fails as get() does.
+  /// Fails if some of them are missing or damaged.
   [[nodiscard]] Ticket hold(Key key, std::int32_t first);
 
-  /// Whether an operation succeeded; nothing while it is under way. The ticket is invalid after its
-  /// result was returned, but a successful hold's ticket stays valid until let_go().
+  /// Returns whether an operation succeeded, or nothing while it is under way. A ticket is invalid
+  /// after its result was returned, but a successful hold's ticket stays valid until let_go().
   [[nodiscard]] std::optional<bool> ended(Ticket ticket);
   /// The blocks of a successful hold(), in their order.
   [[nodiscard]] std::vector<std::span<std::byte>> held(Ticket hold) const;
@@ -79,8 +80,8 @@ class Store {
 
   /// Drops the KV of a key. Operations under way on this KV fail. Held blocks stay until let_go().
   void drop(Key key);
-  /// Sets the order in which keys will be needed. Keys that are not in the list come after it, in
-  /// the order in which they were first put. KV of the first keys in the list is read from disk
+  /// Sets the order in which keys will be needed. Keys that are not in the list follow those in it,
+  /// in the order in which they were first put. KV of the first keys in the list is read from disk
   /// into memory as far as there is room.
   void need(std::span<const Key> keys);
 
@@ -96,8 +97,8 @@ class Store {
     std::int32_t unit = -1;    ///< -1: not in memory
     std::int32_t slot = -1;    ///< -1: not on disk
     std::uint64_t sum = 0;     ///< checksum
-    std::int32_t readers = 0;  ///< jobs that read the block
-    bool filling = false;      ///< a job writes the unit
+    std::int32_t readers = 0;  ///< number of jobs under way that read the block
+    bool filling = false;      ///< a job under way writes the unit
     bool came_up = false;      ///< brought up ahead of need, and not read since
     [[nodiscard]] bool idle() const { return readers == 0 && !filling; }
   };
@@ -107,7 +108,7 @@ class Store {
     std::uint64_t order = 0;    ///< key in by_order_: entries are needed in this order
     std::vector<Block> blocks;  ///< blocks of the request's table
     std::int32_t size = 0;      ///< number of blocks put, damaged ones included
-    std::int32_t valid = 0;     ///< number of valid blocks; later ones are freed when unused
+    std::int32_t valid = 0;     ///< number of leading valid blocks; the rest is freed when unused
     int users = 0;              ///< number of gets under way and of holds not yet let go
     int holds = 0;              ///< successful holds among the users
     bool putting = false;
@@ -120,16 +121,16 @@ class Store {
     EntryRef entry;
     std::int32_t first = 0;
     std::int32_t count = 0;
-    std::int32_t next = 0;            ///< number of its blocks that were given to jobs
+    std::int32_t next = 0;            ///< number of the operation's blocks that were given to jobs
     std::vector<std::byte*> outside;  ///< [count] the caller's blocks; empty for a hold
-    int jobs = 0;                     ///< jobs under way
+    int jobs = 0;                     ///< number of the operation's jobs under way
     bool begun = false;               ///< the hold has begun, and counts as a user
     bool failed = false;
     bool over = false;
   };
   struct Job {
     EntryRef entry;
-    std::vector<std::int32_t> index;  ///< indices of its blocks in the entry
+    std::vector<std::int32_t> index;  ///< indices of the job's blocks in the entry
     Ticket ticket = 0;                ///< ticket of the job's operation; 0: none
   };
 

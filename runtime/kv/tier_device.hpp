@@ -12,8 +12,8 @@
 
 namespace paceline::kv {
 
-/// A job moves or checks blocks. A `unit` is a stored block's place in host memory, a `slot` its
-/// place on disk. `outside` is one of the KV blocks with which the rank computes.
+/// A job copies or checks blocks. A `unit` is a stored block's place in host memory, a `slot` its
+/// place on disk. `outside` points to one of the KV blocks with which the rank computes.
 struct TierJob {
   enum class Kind : std::uint8_t {
     take_in,        ///< from outside to units; sets the checksums
@@ -28,19 +28,19 @@ struct TierJob {
     std::int32_t slot = -1;
     std::byte* outside = nullptr;
     std::uint64_t sum = 0;  ///< checksum of the block's bytes
-    bool good = true;       ///< set by the job; false: a wrong checksum, or a failed read
+    bool good = true;       ///< set by the job; false: the checksum is wrong, or reading failed
   };
   std::uint64_t id = 0;  ///< chosen by the caller
   Kind kind = Kind::take_in;
   std::vector<Block> blocks;
-  /// Set by the job: why the disk failed; empty: the disk did not fail. After a failed go_down the
+  /// Set by the job: error text if the disk failed, otherwise empty. After a failed go_down the
   /// slots hold no valid data. After any other job that failed, no block is good.
   std::string failure;
 };
 
-/// Does jobs in the background, and wakes the caller whenever one has ended. Jobs that use the disk
-/// are in one queue, all other jobs in another. Each queue's jobs are done in the order of start().
-/// Used by one thread.
+/// Does jobs in the background, and wakes the caller whenever a job has ended. Jobs that use the
+/// disk are in one queue, all other jobs in another. Each queue's jobs are done in the order of
+/// start(). Used by one thread.
 class TierDevice {
  public:
   virtual ~TierDevice() = default;
@@ -49,8 +49,8 @@ class TierDevice {
   [[nodiscard]] virtual std::optional<TierJob> ended() = 0;
   /// The memory of a unit. Valid while the unit is in use.
   [[nodiscard]] virtual std::span<std::byte> unit(std::int32_t unit) = 0;
-  /// Gives the memory of the units with numbers from `units` on back to the system. None of them
-  /// may be in use.
+  /// Tells the device that no unit with number `units` or higher is in use, so that it can give the
+  /// memory of these units back to the system.
   virtual void trim(std::int32_t units) = 0;
   /// A handle that keeps the memory of all units alive.
   [[nodiscard]] virtual std::shared_ptr<void> memory() = 0;

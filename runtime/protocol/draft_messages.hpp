@@ -1,15 +1,15 @@
 // The messages between verifiers and drafter ranks or draft servers.
 //
 // Drafter ranks: the verifier owns the committed text. A draft says which tokens it follows, so
-// that a draft that follows refuted tokens is dropped. In addition to a request's chain a drafter
-// rank may send branches, which leave the chain for another token: if the target says this token,
-// the draft after it is there already. A drafter rank that drafts by a head on the target is also
-// sent the target's features (DraftFeatures).
+// that the verifier can drop a draft that follows refuted tokens. A drafter rank drafts a chain of
+// tokens for each request. It may also send branches, which leave the chain for another token: if
+// the target says this token, the draft after it is there already. A drafter rank whose drafter is
+// a head on the target also gets the target's features (DraftFeatures).
 //
-// Draft servers (Seer, section 4.4, table 3): verifiers tell the tokens that they have generated
-// (DraftUpdate: update_cst), and ask for tokens of other verifiers and of earlier training steps
-// (DraftFetch: fetch_cst, answered by DraftTexts). A server asks for tokens that it lacks
-// (DraftWanted): another verifier has yet to tell them, or the server has forgotten their group.
+// Draft servers (Seer, section 4.4, table 3): verifiers tell a server the tokens that they have
+// generated (DraftUpdate: update_cst), and ask it for tokens of other verifiers and of earlier
+// training steps (DraftFetch: fetch_cst, answered by DraftTexts). A server asks for tokens that it
+// lacks (DraftWanted), because another verifier has yet to tell them, or the server forgot them.
 #pragma once
 
 #include <algorithm>
@@ -26,26 +26,26 @@ namespace paceline::protocol {
 
 /// How far a drafter rank may run ahead of its verifiers, in tokens (most_ahead()).
 struct DraftWindow {
-  std::int32_t tokens = 4;  ///< window, and the most of a piece, of a rank that is not eager
-  /// Window of an eager rank, if it is the larger one. A rank is eager while one call of its
-  /// drafter drafts for all its requests. It sends each token by itself, so it hears of refutations
-  /// sooner. Against ranks that were eager with 16 requests at most, simulated rollouts of
-  /// specactor-lognormal.yaml became 2 to 5 % shorter, and those of 128 requests by the embedded
-  /// models on 2 real ranks a third. 0: no rank is eager.
+  std::int32_t tokens = 4;  ///< window, and limit on tokens of a piece, of a rank that is not eager
+  /// The window of an eager rank is the larger of `eager` and `tokens`. A rank is eager while one
+  /// call of its drafter drafts for all its requests. It sends each token by itself, so it hears of
+  /// refutations sooner. When ranks with more than 16 requests could be eager too, simulated
+  /// rollouts of specactor-lognormal.yaml became 2 to 5 % shorter, and rollouts of 128 requests by
+  /// the embedded models on 2 real ranks became a third shorter. 0: no rank is eager.
   std::int32_t eager = 0;
   [[nodiscard]] constexpr std::int32_t most() const { return std::max(tokens, eager); }
 };
 
-/// Most tokens that a drafter rank may be ahead of its verifier's answers, with a draft window of
-/// `window` tokens: one window, and all but the last token of the next. A refutation wastes at most
-/// this number.
+/// Largest number of tokens that a drafter rank may be ahead of its verifier's answers, with a
+/// draft window of `window` tokens: one window, and all but the last token of the next window. A
+/// refutation wastes at most this number of drafted tokens.
 [[nodiscard]] constexpr std::int32_t most_ahead(std::int32_t window) { return 2 * window - 1; }
 
 /// Verifier to drafter: draft for this request from now on.
 struct DraftOpen {
-  std::uint32_t since = 0;  ///< policy::DrafterPlace::since: the role that is meant
+  std::uint32_t since = 0;  ///< policy::DrafterPlace::since of the drafter's role
   RequestId id;
-  std::vector<TokenId> prompt;  ///< empty: the drafter was sent it before
+  std::vector<TokenId> prompt;  ///< empty: was sent to the drafter before
   std::vector<TokenId> response;
   NoiseKey noise;
   /// Version of the request's holder (Admission). The DraftOpens of two verifiers may arrive in
@@ -79,16 +79,16 @@ struct DraftRows {
   std::int32_t count = 0;
 };
 
-/// Most bytes of features in a message, unless a single row is larger: enough for a step of 64
-/// requests that commit 5 tokens each, of a model 4096 wide, in bf16. A mailbox lets one message
-/// more than its window pass, so a drafter rank may have this number of bytes yet to read.
+/// Limit on the bytes of features in a message; a single row may be larger. 8 MiB suffice for a
+/// step of 64 requests that commit 5 tokens each, of a model 4096 wide, in bf16. A mailbox lets one
+/// message more than its window pass, so a drafter rank may have this number of bytes yet to read.
 inline constexpr std::size_t kMostFeatureBytes = std::size_t{8} << 20;
 
-/// Verifier to a drafter that reads features of the target, after the commits of the step that
-/// computed them: one message per step if it has at most kMostFeatureBytes. For EAGLE-3 a row is
-/// 3 x hidden values of the target's compute dtype. In bf16 these are 6 x hidden bytes per token,
-/// in addition to the token's 4: 24 KiB for a model 4096 wide. For MTP a row is a third of this.
-/// The head computes in the same dtype, so its drafts on another rank equal, bit for bit, its
+/// Verifier to a drafter that reads features of the target. Follows the commits of the step that
+/// computed the features, in one message if they have at most kMostFeatureBytes. For EAGLE-3 a row
+/// is 3 x hidden values of the target's compute dtype. In bf16 these are 6 x hidden bytes per
+/// token, in addition to the token's 4: 24 KiB for a model 4096 wide. For MTP a row is a third of
+/// this. The head computes in the same dtype, so its drafts on another rank equal, bit for bit, its
 /// drafts on the target's rank.
 struct DraftFeatures {
   std::uint32_t since = 0;  ///< DraftOpen::since
@@ -101,19 +101,19 @@ struct DraftPiece {
   static constexpr std::int32_t kChain = -1;
 
   RequestId id;
-  std::int32_t base = 0;  ///< response tokens before the piece, drafted ones included
-  /// Number of response tokens that the drafter knew to be committed. Shows whether the piece was
-  /// drafted before the drafter heard of a refutation, and so follows refuted tokens.
+  std::int32_t base = 0;  ///< number of response tokens before the piece, drafted ones included
+  /// Number of response tokens that the drafter knew to be committed. It shows whether the drafter
+  /// had heard of the last refutation. If not, the piece follows refuted tokens.
   std::int32_t known = 0;
   std::int32_t first = 0;  ///< index into Drafts::tokens
   std::int32_t count = 0;
-  /// Response index, at least `known`, of the token by which a branch leaves the chain that the
-  /// drafter had then; kChain: no branch. At most one branch leaves at an index.
+  /// kChain: the piece belongs to the chain. Otherwise the response index, at least `known`, at
+  /// which the branch leaves the chain as it then was. At most one branch leaves at an index.
   std::int32_t leaves = kChain;
   TokenId instead = 0;  ///< token at `leaves`; the branch's drafted tokens follow it
 };
 
-/// Drafter to verifier: drafts. Without pieces: a sign of life.
+/// Drafter to verifier: drafts. A message without pieces is a sign of life.
 struct Drafts {
   std::vector<DraftPiece> pieces;
   std::vector<TokenId> tokens;
@@ -142,7 +142,7 @@ struct DraftFetch {
   draft::LogClient client = 0;
   std::uint64_t ticket = 0;  ///< the answer has the same ticket
   std::vector<draft::LogPlace> places;
-  std::uint32_t earlier = 0;  ///< most tokens of earlier training steps in the answer
+  std::uint32_t earlier = 0;  ///< limit on tokens of earlier training steps in the answer
 };
 
 /// Draft server to verifier, in answer to a fetch: the tokens of other clients.
@@ -150,19 +150,19 @@ struct DraftTexts {
   draft::LogClient client = 0;
   std::uint64_t ticket = 0;
   std::uint64_t left = 0;     ///< tokens that had no room in the answer
-  std::uint32_t awaited = 0;  ///< 1: earlier responses to some of the groups are yet to be read
+  std::uint32_t awaited = 0;  ///< 1: the server has yet to read earlier responses of some groups
   std::vector<draft::LogPlace> places;
   std::vector<DraftStretch> stretches;
   std::vector<TokenId> tokens;
 };
 
-/// The first draft server to another: where earlier responses to its prompts are
-/// (EarlierResponses).
+/// First draft server to another draft server: where the earlier responses to the receiver's
+/// prompts are (EarlierResponses).
 struct EarlierFound {
   std::vector<std::byte> found;
 };
 
-/// Draft server to verifier: tell the tokens of these requests, each from `held` on.
+/// Draft server to verifier: tell me the tokens of these requests, each from `held` on.
 struct DraftWanted {
   struct Missing {
     RequestId id;

@@ -1,4 +1,4 @@
-// The tables of receivers: the messages that a receiver takes, who may send each, its handler.
+// A receiver's table: the kinds of messages that it takes, who may send each kind, and a handler.
 #pragma once
 
 #include <cstdint>

@@ -33,13 +33,13 @@ void put_special(WireReader& r, CostCurve& curve) {
   r.get(context);
   curve = CostCurve(std::move(points), std::move(attention), context);
 }
-// A move or race needs no more of a group's costs.
+// Moves and races need only these costs of a group.
 template <typename Wire>
 void put_special(Wire& w, policy::MoveCosts& costs) {
   put_all(w, costs.table.decode, costs.table.prefill, costs.table.transfer, costs.position_bytes);
 }
 
-// A null file is sent as an empty one, for no file is empty.
+// A null file is sent as an empty file, because no file is empty.
 void put_special(WireWriter& w, PictureBytes& file) {
   const std::vector<std::byte> none;
   w.put(file ? *file : none);
@@ -50,7 +50,7 @@ void put_special(WireReader& r, PictureBytes& file) {
   file = bytes.empty() ? nullptr : std::make_shared<const std::vector<std::byte>>(std::move(bytes));
 }
 
-// A response's routing is recorded when it has finished, and goes to disk from its own rank.
+// Leaves out the routing: the verifier reads and stores it when the response has finished.
 template <typename Wire>
 void put_special(Wire& w, Trajectory& trajectory) {
   auto& [id, tokens, logprob, sampling_logprob, kept, kept_ids, top_ids, top_logprob, routing,

@@ -1,44 +1,44 @@
 // The messages between the roles of a run. Messages of one sender arrive in order; messages of
 // several senders arrive in any order.
 //
-// A lease is for a chunk of a response. When its end is near the verifier says so (Status::ending),
-// and the coordinator renews the lease (Renew) or moves the request elsewhere. A request at the end
-// of its lease rests where it is until the coordinator has decided.
+// A lease is for a chunk of a response. When the lease is about to end, the verifier says so
+// (Status::ending), and the coordinator renews the lease (Renew) or moves the request elsewhere. A
+// request at the end of its lease rests where it is until the coordinator has decided.
 //
-// A request may also go back to the coordinator (Returned), and its KV into the stores of the
-// group's ranks. The next lease tells its verifier where the KV is. The ranks of the group that
-// stored the KV restore it; another group pulls it, as in a move.
+// A request may also go back to the coordinator (Returned). Its KV then goes into the stores of the
+// group's ranks, and the next lease tells its verifier where the KV is. The ranks that stored the
+// KV restore it; another group pulls it, as in a move.
 //
 // A move: the coordinator (Move) has verifier A hand a request to B. A lets the request go after a
 // step and keeps its KV in a parcel (Offer, A to B). B tells the coordinator that it has the
-// request (Status::moved), or A says that the response had ended before (Status::kept). Once B has
-// room it says which blocks it wants (Pull). Both leaders command their members (MoveKv), who
-// report the end of their shares (KvMoved). A then frees the parcel. Where B wants no block, it
-// says so (DropKv), and A frees the parcel at once.
+// request (Status::moved), or A says that the response had ended before (Status::kept). When B has
+// room, it tells A which blocks it wants (Pull). Both leaders command their members (MoveKv), who
+// report the end of their shares (KvMoved). A then frees the parcel. If B wants no blocks, it says
+// so (DropKv), and A frees the parcel at once.
 //
-// A race (best-of-N) begins like a move, but the request stays. The coordinator (Race) has verifier
-// A offer a copy to B, which tells the coordinator that it races (Status::races_begun). If the
+// A race (best-of-N) begins like a move, but A keeps the request. The coordinator (Race) has A
+// offer a copy to B, which tells the coordinator that it races (Status::races_begun). If the
 // response had ended before, A says so (Status::races_ended). A and B tell each other the tokens
-// that they commit (RaceCommit), and the one that is behind verifies the other's tokens. Only A's
-// response counts. B tells the coordinator when it races no longer.
+// that they commit (RaceCommit), and the verifier that is behind verifies the other's tokens. Only
+// A's response counts. B tells the coordinator when it races no longer.
 //
-// Work for the next step: a verifier that has nothing to do is sent requests of the next step
-// (Pregenerate), and says how many of them it is done with (Pregenerated). They leave the batch
-// once it gets a request of this step, and are cut short when the step or its role ends.
+// Work for the next training step: if a verifier is idle, the coordinator sends it requests of that
+// step (Pregenerate). The verifier reports how many are done (Pregenerated). They leave the batch
+// when a request of this step comes, and are cut short when this step or the role ends.
 //
 // A change of roles: see RoleChange.
 //
-// To add a message: a struct here (or in draft_messages.hpp) and its name in Message, and a row in
+// To add a message: add a struct here (or in draft_messages.hpp), its name to Message, and a row to
 // the table of each receiver: receive(...) in roles/coordinator.cpp, verifier.cpp, group.cpp (a
 // group's members), drafter_rank.cpp, spare.cpp, draft_server.cpp and speculation/draft_client.cpp.
-// Each row also says who may send it (message_table.hpp), for a rank that drafts may send anything.
-// Messages of a drafter rank to a verifier are read by speculation/remote_drafter.cpp instead. A
-// command to a group's members (Group::tell()): the leader does its own share where it sends the
-// command, by KvShare::obey() if it is about KV. All fields travel, but for exceptions in
-// messages.cpp. If the message may reach a rank in a later role: may_come_late(). If a verifier may
-// send it to another and then become a drafter: may_precede_drafting(). If it shows that the run
-// goes on: ++changes_ in the coordinator. Tests: of the receiver, in tests/runtime/roles and
-// speculation.
+// A row also says who may send the message (message_table.hpp), because drafter ranks are not
+// trusted. Their messages to a verifier are read by speculation/remote_drafter.cpp instead. If the
+// message is a command to a group's members (Group::tell()), the leader does its own share where it
+// sends the command, by KvShare::obey() if the command is about KV. All fields travel, with
+// exceptions in messages.cpp. Add the message to may_come_late() if it may reach a rank in a later
+// role, and to may_precede_drafting() if its sender may be a verifier that then becomes a drafter.
+// If it shows that the run goes on, ++changes_ in the coordinator. Test the receiver in
+// tests/runtime/roles or speculation.
 #pragma once
 
 #include <cstdint>
@@ -63,8 +63,8 @@ namespace paceline::protocol {
 
 /// Coordinator to verifier: generate this response, or its next chunk.
 struct Lease {
-  Admission request;  ///< without the prompt if the group was sent it before
-  policy::KeptKv kv;  ///< stored KV
+  Admission request;  ///< without the prompt if the group has got it before
+  policy::KeptKv kv;  ///< the request's stored KV
 };
 
 /// Coordinator to verifier: the lease of this request goes on until its response has `until`
@@ -81,14 +81,14 @@ struct Stop {};
 struct Finish {};
 
 /// Coordinator to all ranks concerned, and a leader to the members of its group: the ranks' places
-/// from now on. A rank whose own place changes ends its role, and takes the new one. A verifier
-/// that stays learns of its drafters.
+/// from now on. A rank whose own place changes ends its role and takes the new place. A verifier
+/// that stays learns its drafters.
 struct Place {
   policy::Placement placement;
 };
 
 /// Any rank to coordinator: the rank has its place of this epoch, and understands messages for this
-/// place. From a verifier that stays: it has parted from drafters that end.
+/// place. A verifier that stays confirms that it no longer takes drafts from drafters that end.
 struct Ready {
   std::uint32_t epoch = 0;
 };
@@ -106,7 +106,7 @@ struct Race {
   RequestId id;
   std::uint64_t key = 0;  ///< names the race; no move has the same key
   policy::GroupRanks to;
-  std::int32_t method = 0;  ///< index of the drafter that drafts for the request there
+  std::int32_t method = 0;  ///< index of the drafter that `to` uses for the request
 };
 
 /// Verifier to coordinator: the request goes back to you, with its tokens so far.
@@ -115,11 +115,11 @@ struct Returned {
   policy::KeptKv kv;  ///< stored KV; its key is the move's key
 };
 
-/// Verifier to verifier: the request is yours, or yours to race for. Its KV stays here until it is
-/// pulled.
+/// Verifier to verifier: the request is yours, or yours to race for. The sender keeps its KV until
+/// it is pulled.
 struct Offer {
   Admission request;  ///< with its prompt; its version is still the sender's
-  /// Can be pulled. Its key is that of the move or race, and is the receiver's version.
+  /// KV to pull. Its key is the key of the move or race, and also the receiver's version.
   policy::KeptKv kv;
   OptionalIndex method = {};  ///< Race::method; absent: the offer is a move's
 };
@@ -129,7 +129,7 @@ struct RaceCommit {
   RequestId id;
   std::uint64_t key = 0;  ///< key of the race: commits of earlier races do not count
   std::int32_t base = 0;  ///< response tokens before `tokens`
-  std::int32_t over = 0;  ///< 1: no more comes; the response ended, or is raced for no longer
+  std::int32_t over = 0;  ///< 1: the last message of a race: the response ended, or the race did
   std::vector<TokenId> tokens;
 };
 
@@ -149,20 +149,20 @@ struct DropKv {
 };
 
 /// Coordinator to verifier, and a leader to the members of its group: stored KV will be wanted in
-/// this order of keys, all other keys after these. Replaces the last ForeseeKv.
+/// this order of keys, KV of all other keys later. Replaces the last ForeseeKv.
 struct ForeseeKv {
   std::vector<std::uint64_t> keys;
 };
 
 /// Coordinator to verifier, while the verifier has nothing to do: begin these requests of the next
-/// step (roles/pregeneration.hpp). A verifier that has got work meanwhile begins them after it.
+/// step (roles/pregeneration.hpp). If the verifier has got work meanwhile, it does this work first.
 struct Pregenerate {
-  PregeneratedRun run;              ///< keeps what is said
+  PregeneratedRun run;              ///< the run directory that will keep the results
   std::vector<Admission> requests;  ///< UpcomingRequests::take()
 };
 
-/// Leader to members, before all else: from this message on the sender leads their group. Its
-/// earlier messages were meant for earlier roles; a leader that drafted may have sent anything.
+/// Leader to members, before all else: from this message on the sender leads their group. Members
+/// drop its earlier messages: they are for earlier roles, or from a drafter that is not trusted.
 struct Lead {
   std::uint32_t epoch = 0;  ///< epoch of the placement that made the group
 };
@@ -172,8 +172,8 @@ struct RunStep {
   engine::Step step;
 };
 
-/// Leader to members: the owner of the KV in these places is to send all ranks the experts that are
-/// kept there, in a collective.
+/// Leader to members: the owner of the KV in these places is to send all ranks the routed experts
+/// of these positions, in a collective.
 struct ReadRouting {
   std::vector<kv::Place> places;
 };
@@ -186,8 +186,8 @@ struct MoveKv {
   policy::GroupRanks peer;                ///< policy::holders() of the other group
   std::int32_t send = 0;                  ///< 1: send; 0: receive
   std::vector<std::int32_t> blocks = {};  ///< empty if the KV is stored
-  /// 1, for a send: the KV is not in the KV pool but stored. It is sent from `first_block` on,
-  /// and stays stored.
+  /// 1, for a send: the KV is in the stores, not in the KV blocks. It is sent from `first_block`
+  /// on, and stays stored.
   std::int32_t stored = 0;
   std::int32_t first_block = 0;  ///< index into the request's table
   OptionalIndex owner = {};      ///< index of the rank whose KV it is; absent: all have a part
@@ -217,7 +217,7 @@ struct KvMoved {
   std::int32_t complete = 0;  ///< 1: all KV was transferred
 };
 
-/// Verifier to coordinator, first of all: the costs of its group's steps, and of moves to it.
+/// Verifier to coordinator, as its first message: costs of its group's steps, and of moves to it.
 struct Costs {
   std::uint32_t epoch = 0;  ///< Status::epoch
   policy::MoveCosts costs;  ///< without the costs of drafters
@@ -236,10 +236,10 @@ struct Status {
   std::uint32_t epoch = 0;  ///< epoch of the placement that made the rank a verifier
   std::int32_t room = 0;    ///< requests that fit in addition to the requests received
   std::int32_t active = 0;
-  std::int32_t unflushed = 0;  ///< finished, and not on disk yet
-  std::int32_t partial = 0;    ///< handed in unfinished, on disk
-  std::int32_t kv_room = 0;    ///< free KV blocks, before orders still on their way
-  /// Leases and renewals so far: tells which of them `room` and `kv_room` already count.
+  std::int32_t unflushed = 0;  ///< finished requests that are not on disk yet
+  std::int32_t partial = 0;    ///< unfinished requests that were handed in, on disk
+  std::int32_t kv_room = 0;    ///< free KV blocks; orders on their way may still take some
+  /// Number of leases and renewals received. `room` and `kv_room` already take these into account.
   std::uint64_t orders_received = 0;
   std::uint64_t steps = 0;                 ///< steps run so far
   std::uint64_t tokens = 0;                ///< response tokens generated so far
@@ -248,9 +248,9 @@ struct Status {
   std::vector<RequestId> finished;         ///< since the last status; on disk
   std::vector<RunningRequest> running;     ///< all requests that the verifier holds
   std::vector<RequestId> ending;           ///< leases that are about to end; each is named once
-  std::vector<RequestId> moved;            ///< requests that moves brought the verifier
+  std::vector<RequestId> moved;            ///< requests that came to the verifier by a move
   std::vector<RequestId> kept;             ///< requests whose moves came too late to be made
-  std::vector<DraftedFor> drafted;         ///< for all requests drafted for
+  std::vector<DraftedFor> drafted;         ///< for each request that was drafted for
   std::vector<std::uint64_t> races_begun;  ///< keys of races that the verifier has joined
   std::vector<std::uint64_t> races_ended;  ///< keys of races that the verifier left or never joined
 };
@@ -262,16 +262,16 @@ struct Pregenerated {
 
 /// Any rank to coordinator: a signal asked this rank to stop.
 struct StopRequest {
-  std::int32_t rank = 0;  ///< the sender's rank, which a drafter's nonsense hardly ever names
+  std::int32_t rank = 0;  ///< the sender's rank; if it is wrong, a drafter's message does not count
 };
 
-/// A rank that is or was a verifier to coordinator, if rewards decide when the run is over: rewards
-/// of responses. The rewards are on disk. NaN: the response has none, and will have none.
+/// Verifier, or a rank that was one, to coordinator, if rewards decide when the run is over:
+/// rewards of responses. They are on disk already. NaN: the response has none, and will have none.
 struct Rewarded {
   std::vector<Reward> rewards;
 };
 
-/// Any rank to coordinator, last of all.
+/// Any rank to coordinator, as its last message: what the rank did.
 struct Summary {
   RankSummary rank;
 };
@@ -296,7 +296,7 @@ using Message =
 /// Whether the message is about drafts, races or draft servers. Such a message may arrive after its
 /// receiver has changed its place, and is dropped then. No other kind comes late.
 [[nodiscard]] bool may_come_late(const Message& message);
-/// Whether a rank that drafts now may have sent the message to a verifier when it was one itself.
+/// Whether a drafter rank may have sent the message to a verifier when it was a verifier itself.
 [[nodiscard]] bool may_precede_drafting(const Message& message);
 
 }  // namespace paceline::protocol

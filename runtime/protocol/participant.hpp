@@ -1,4 +1,4 @@
-// The interface of every role that a rank runs: its turns, and the loop that gives turns.
+// The interface of every role that a rank runs, and the loop that gives a role its turns.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ class Participant {
   virtual Turn turn() = 0;
   /// Whether no further turn is wanted.
   [[nodiscard]] virtual bool over() const = 0;
-  /// Once over: the placement in which the rank has another place. None: the run ends.
+  /// Valid when over(): the placement that gives the rank its next role; none: the run ends.
   [[nodiscard]] virtual std::optional<policy::Placement> next() const { return std::nullopt; }
 };
 

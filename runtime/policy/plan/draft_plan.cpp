@@ -54,8 +54,8 @@ void DraftPlanner::list(const DraftQuery& query, std::span<const double> worth, 
             });
 }
 
-/// Looks at every prefix of every depth, for goodput has no single peak: the first token of a round
-/// pays for the whole round, so that a prefix may pay although the next shorter one does not.
+/// Looks at every prefix of every depth, because goodput can have several peaks: the first token of
+/// a round pays for the whole round, so a prefix may pay although the next shorter one does not.
 DraftPlan DraftPlanner::best(const DraftQuery& query, const DraftPrices& prices,
                              Prefixes prefixes) const {
   DraftPlan best;

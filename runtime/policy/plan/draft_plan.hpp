@@ -17,7 +17,7 @@ struct DraftCandidate {
   int request;
 };
 
-/// A plan: the first `tokens` tokens of the candidates that are no deeper than `depth`.
+/// A plan: the first `tokens` of those candidates that are no deeper than `depth`.
 struct DraftPlan {
   int tokens = 0;
   int depth = 0;
@@ -26,16 +26,16 @@ struct DraftPlan {
   double rate = 0;  ///< tokens a second, the requests' own tokens included
 };
 
-/// Seconds by count, for quick lookup.
+/// Seconds by number of candidates or requests, for quick lookup.
 struct DraftPrices {
   std::vector<double> step;   ///< [candidates + 1] a step that verifies this many candidates
   std::vector<double> first;  ///< [requests + 1] drafting the first token for this many requests
-  std::vector<double> round;  ///< [requests + 1] drafting a further token for this many
+  std::vector<double> round;  ///< [requests + 1] drafting a further token for this many requests
 
   /// Fills `first` and `round`, for the first `leading` drafters together.
   void of_drafting(const CostTable& costs, const DraftQuery& query,
                    std::size_t leading = CostTable::kAllDrafters);
-  /// Fills `step` for 0 to `candidates` candidates, at `rows` verified tokens for each candidate.
+  /// Fills `step` for 0 to `candidates` candidates, each with `rows` rows to verify.
   void of_steps(const CostTable& costs, const DraftQuery& query, std::size_t candidates,
                 double rows);
 };
@@ -43,24 +43,23 @@ struct DraftPrices {
 /// The step of a query, without drafts.
 [[nodiscard]] StepShape plain_step(const DraftQuery& query);
 
-/// Orders candidates across the batch by falling value (TETRIS), and finds the prefixes of this
-/// order with the highest goodput:
+/// Orders candidates across the batch by falling value (TETRIS), and finds the prefix of this order
+/// with the highest goodput:
 ///
 ///   (requests + sum of values) / (draft seconds + step seconds(rows)).
 ///
 /// Not thread-safe.
 class DraftPlanner {
  public:
-  /// Lists the candidates of a batch: for each request up to `max_length`, and at most its
+  /// Lists the candidates of a batch: for each request at most `max_length` tokens, and at most its
   /// longest_draft. `worth`: [requests] weight of an accepted token; 0: nothing is drafted. Tokens
-  /// of very small value are left out, except for the first of a request.
+  /// of very small value are left out, except for the first token of a request.
   void list(const DraftQuery& query, std::span<const double> worth, int max_length);
   [[nodiscard]] std::span<const DraftCandidate> candidates() const { return candidates_; }
 
   /// Prefixes to look at: all of them, or only those of whole rounds.
   enum class Prefixes : unsigned char { all, whole_rounds };
-  /// The prefix of highest rate over all depths. It is never empty, except where there are no
-  /// candidates.
+  /// The prefix of highest rate over all depths. It is empty only if there are no candidates.
   [[nodiscard]] DraftPlan best(const DraftQuery& query, const DraftPrices& prices,
                                Prefixes prefixes = Prefixes::all) const;
   /// Calls f(candidate) for the candidates of a plan, by falling value.

@@ -15,10 +15,10 @@
 namespace paceline::policy {
 namespace {
 
-/// Share of second choices that are right where the first ones are wrong, less than kSecondChoice:
-/// the tokens after them are accepted in 0.87 of the cases, and others in 0.95 (bench notes).
+/// Share of second choices that are right if the first ones are wrong: kSecondChoice, lowered since
+/// tokens after second choices are accepted in 0.87 of the cases, and other tokens in 0.95.
 constexpr double kForeseen = kSecondChoice * 0.87 / 0.95;
-/// Halvings of the interval in which the share of the joined groups' requests lies:
+/// Number of halvings of an interval, to find the share of the requests that larger groups get:
 /// enough to find one request among 4,096.
 constexpr int kHalvings = 12;
 
@@ -55,7 +55,7 @@ class Search {
   }
 
  private:
-  /// Groups of one degree on the ranks that drafters leave, and a group's load.
+  /// Groups of one degree, on the ranks that do not draft, and their load.
   struct Shape {
     int groups = 0;     ///< 0: the groups do not fit
     double active = 0;  ///< requests that all groups decode at a time, at the start
@@ -84,15 +84,15 @@ class Search {
     double active = 1;   ///< requests that all groups decode at a time
     double context = 0;  ///< positions that a request attends to, on average
   };
-  /// Tokens a second of one request in groups of these costs.
+  /// Tokens per second of one request in a group with these costs and this load.
   using Rate = std::function<double(const CostTable& table, const Load& load)>;
 
-  /// Tokens a second of all groups, over the whole run or at its start. In each part of the run
-  /// requests are decoded by the layout's groups, or by larger ones and those that have no
-  /// neighbour to join, whichever is faster.
+  /// Tokens per second of all groups, over the whole run or at its start. In each part of the run
+  /// requests are decoded by the layout's groups, or by larger groups together with those that have
+  /// no neighbour to join, whichever is faster.
   [[nodiscard]] double tokens_per_second(const VerifierConfiguration& verifier, int groups,
                                          const Rate& rate) const {
-    double seconds = 0;  // a token
+    double seconds = 0;  // for each token
     for (const DrainPart& part : parts_) {
       const double context = facts_.drain.empty()
                                  ? facts_.context
@@ -109,7 +109,7 @@ class Search {
         if (larger.tp <= verifier.tp || joined == 0) continue;
         const int others = groups - joined * larger.tp / verifier.tp;
         const double all = active(joined + others);
-        double share = 1;  // of the requests that the larger groups have, so that all advance alike
+        double share = 1;  // share of requests that larger groups get, so that all advance alike
         double less = 0;
         for (int halving = 0; others > 0 && halving < kHalvings; ++halving) {
           const double middle = (less + share) / 2;
@@ -128,7 +128,7 @@ class Search {
     return 1 / seconds;
   }
 
-  /// The better of drafting and, where verifiers adapt, plain decoding.
+  /// The faster of drafting and, if verifiers adapt, plain decoding.
   [[nodiscard]] double adapted(const CostTable& table, const Load& load, double drafting) const {
     if (!facts_.adapts) return drafting;
     return std::max(drafting, plain_speed(table, load.context, load.b).tokens_per_second);
@@ -156,7 +156,8 @@ class Search {
     return adapted(table, load, best);
   }
 
-  /// Speed of a group with b requests whose drafter rank is eager and has `drafted_for`.
+  /// Speed of a group of b requests. Its drafter rank has `drafted_for` requests, and sends tokens
+  /// one by one.
   [[nodiscard]] Speed one_by_one(const SpeculationCosts& costs, const DraftMethod& method, double b,
                                  double drafted_for) const {
     const bool branches = facts_.outcomes && !costs.drafter.catch_up.empty();  // lookups have none
@@ -249,13 +250,13 @@ class Search {
     const double drafted_for = std::max(1.0, std::ceil(s.active / drafters));
     const bool eager = facts_.one_by_one && drafted_for <= facts_.max_batch;
     SpeculationPlan plan;
-    double in_pieces = 0;  // tokens a second at the start, if drafts are sent by windows
+    double in_pieces = 0;  // tokens per second at the start, if drafts are sent in whole windows
     const auto consider = [&](int w) {
       const double speed =
           tokens_per_second(verifier, s.groups, [&](const CostTable& table, const Load& load) {
             return decoupled_rate(table, method, w, load, drafters);
           });
-      // Eager ranks are as fast with any window. It counts once a rank has too many requests.
+      // Eager ranks send tokens one by one, so the window matters only to other ranks.
       const double pieces =
           decoupled_speed(costs, method.acceptance, w, s.batch, drafted_for).tokens_per_second;
       if (std::tie(speed, pieces) <= std::tie(plan.tokens_per_second, in_pieces)) return;
@@ -264,12 +265,12 @@ class Search {
       plan.window = w;
     };
     if (settings_.window) consider(*settings_.window);
-    // Windows begin at 2: the target says a token that is drafted alone before the draft arrives.
+    // Windows begin at 2. A draft of one token comes after the target has said this token.
     for (int w = 2; !settings_.window && w <= facts_.longest_draft; ++w) {
       if (!eager && !useful_window(costs, w, s.batch, drafted_for)) break;  // line 5
       consider(w);
     }
-    // A mode that the settings ask for gets a plan, even where it is slower than any other.
+    // A mode that the settings ask for gets a plan, even if the search finds no useful window.
     if (plan.window == 0 && settings_.mode == SpeculationMode::decoupled)
       consider(std::min(2, facts_.longest_draft));
     if (plan.window == 0) return;
@@ -295,8 +296,8 @@ class Search {
   const PlanSettings& settings_;
   std::vector<DrainPart> parts_;
   std::vector<SpeculationPlan> plans_;
-  /// Results of decoupled_rate() for tokens sent one by one, which do not depend on the window, by
-  /// the costs, the method, a group's requests, their context and the requests drafted for.
+  /// Results of decoupled_rate() for eager ranks, which do not depend on the window. Key: the
+  /// costs, the method, a group's requests, their context and the number of requests drafted for.
   mutable std::map<std::tuple<const CostTable*, const DraftMethod*, double, double, double>, double>
       one_by_one_;
 };

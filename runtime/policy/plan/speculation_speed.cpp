@@ -9,16 +9,16 @@ namespace {
 /// 1 + p + ... + p^(n - 1); n need not be an integer.
 double geometric_sum(double p, double n) { return p < 1 ? (1 - std::pow(p, n)) / (1 - p) : n; }
 
-/// Most rounds of the fixed-point iteration for a step's seconds; it ends once a round changes
-/// nothing.
+/// Limit on the rounds of the fixed-point iteration for a step's seconds. It ends earlier if a
+/// round changes nothing.
 constexpr int kRounds = 32;
-/// Calls of a drafter during a step whose tokens the next step does not verify: the call that was
-/// under way when the step began, of which half is left on average, and the one for the token that
-/// this step says itself. The half is left out, for lengths are rounded down to whole tokens.
+/// Calls of a drafter during a step whose tokens the next step does not verify: the call for the
+/// token that this step says itself, and the call under way when the step began, half of which is
+/// left on average. The half is left out, because lengths are rounded down to whole tokens.
 constexpr double kLate = 1;
-/// Windows are searched up to this many times the paper's bound. The bound itself lost up to 7 % in
-/// the cases tried, since a verifier that does not wait still gains beyond it. Four times the bound
-/// lost nothing against a search of all windows in 3,000 random cases.
+/// Windows are searched up to this many times the paper's bound. The bound itself lost up to 7 % of
+/// speed in the cases tried, because a verifier that does not wait still gains beyond it. Four
+/// times the bound lost nothing against a search of all windows in 3,000 random cases.
 constexpr double kFurther = 4;
 
 }  // namespace
@@ -92,7 +92,7 @@ Speed coupled_speed(const SpeculationCosts& costs, double p, int w, double b) {
   return speed;
 }
 
-// A call for less than one request is made in as many of the steps.
+// If a call has less than one request on average, it is made in this share of the steps.
 Speed uneven_coupled_speed(const SpeculationCosts& costs, double p, int w, int longest, double b) {
   const int lengths[] = {w - 1, w, std::min(w + 1, longest)};
   Speed speed;
@@ -173,8 +173,8 @@ bool useful_window(const SpeculationCosts& costs, int w, double b, double drafte
   const Affine draft =
       fit_affine([&](double batch) { return costs.window_seconds(w, batch * share) / w; }, b);
   const Affine verify = fit_affine([&](double batch) { return costs.verify_seconds(w, batch); }, b);
-  // Where verifying lacks the term, the bound is 1. Where only drafting lacks it, there is no
-  // bound.
+  // If verifying lacks the term (its coefficient is 0), the bound is 1. If only drafting lacks it,
+  // there is no bound.
   const auto bound = [](double of, double by) {
     if (of <= 0) return 1.0;
     return by > 0 ? std::ceil(of / by) : HUGE_VAL;

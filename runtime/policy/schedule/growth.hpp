@@ -1,6 +1,6 @@
-// Groups that join into groups of twice the tensor-parallel degree, for the last requests: a single
-// request waits for the reading of weights, and twice the ranks read them in half the time. None of
-// the papers does so. Trajectories keep their bits, by canonical segments.
+// Joins groups into groups of twice the tensor-parallel degree, for the last requests. A step of a
+// single request mostly reads weights, and twice the ranks read them in half the time. None of the
+// papers does so. Trajectories keep their bits, by canonical segments (runtime/README.md).
 #pragma once
 
 #include <climits>
@@ -31,20 +31,20 @@ struct GrowthOptions {
   double change_seconds = 0;  ///< time until a rank has its place in a larger group
 };
 
-/// The placement in which pairs of neighbouring groups of one degree have joined; absent where no
+/// The placement in which pairs of neighbouring groups of one degree have joined; absent if no
 /// groups join.
 ///
 /// Groups join under three conditions: no request waits to be leased; the remaining requests get
 /// tokens faster in larger groups than in the present ones; and the last request ends sooner, the
 /// time of the change included. The speeds are predicted (speculation_speed.hpp). Groups that have
 /// no neighbour keep their degree, and get so many requests that all requests advance alike. While
-/// steps have many requests, small groups are as fast, and nothing joins yet.
+/// steps have many requests, small groups are as fast, so nothing joins yet.
 /// Half of the pairs join at a time, those with the fewest requests: their requests go to groups
-/// that stay (roles/role_change.hpp), and come back by rebalance(), with their KV. If there is one
-/// pair only, its requests have no group to go to: they are computed again, and this time counts.
-/// No groups join where the fewer groups would have no room for all requests, in batches or in KV.
-/// Larger groups join again where costs of their degree are known. Groups never come apart again:
-/// more requests come only with the next training step, which begins with the layout.
+/// that stay (roles/role_change.hpp), and come back by rebalance(), with their KV. If there is only
+/// one pair, its requests have no group to go to: they are computed again, and this time is
+/// included. No groups join if the fewer groups would have no room for all requests, in batches or
+/// in KV. Larger groups join again if costs of twice their degree are known. Groups never come
+/// apart again: more requests come only with the next training step, which begins with the layout.
 [[nodiscard]] std::optional<Placement> grown_placement(const RunState& run,
                                                        const GrowthOptions& options);
 

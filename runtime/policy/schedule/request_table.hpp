@@ -34,7 +34,7 @@ struct WaitingRequest {
   KeptKv kv = {};
 };
 
-/// A request that is leased to a group and not known to be on disk.
+/// A request that is leased to a group and whose response is not known to be on disk.
 struct LeasedRequest {
   int group = 0;                    ///< leader of the group that holds it
   std::uint32_t until = kToTheEnd;  ///< response tokens at which the lease ends
@@ -45,8 +45,7 @@ struct LeasedRequest {
   std::vector<int> raced = {};      ///< drafters of its past races
 };
 
-/// Value of a move's destination, in place of a leader, where the request goes back to the waiting
-/// ones.
+/// A move's destination, in place of a leader, if the request goes back to the waiting requests.
 inline constexpr int kToTable = -1;
 
 /// Order to move a request.
@@ -55,8 +54,8 @@ struct RequestMove {
   int to = 0;  ///< leader, or kToTable
 };
 
-/// Best-of-N: a second group generates another group's request with another drafter, so that each
-/// learns coming tokens from the other (roles/races.hpp).
+/// A race (best-of-N): a second group, the racer, generates another group's request with another
+/// drafter. Each group learns coming tokens from the other (roles/races.hpp).
 struct RequestRace {
   RequestId id;
   int group = 0;         ///< leader of the racer
@@ -64,14 +63,14 @@ struct RequestRace {
   bool running = false;  ///< the racer has the request
 };
 
-/// Table of all requests of a run, each waiting, leased or finished. It only keeps books: callers
-/// decide, and send the orders to groups. Throws std::logic_error on an impossible report. Not
-/// thread-safe.
+/// Table of all requests of a run, each waiting, leased or finished. It only keeps books: its
+/// callers decide, and send the orders to groups. Throws std::logic_error on an impossible report.
+/// Not thread-safe.
 class RequestTable {
  public:
   /// `work`: requests to generate. `order`: the order of leases; requests are added to it in the
   /// order of `work`. `finished_before`: number of requests of the run that earlier attempts
-  /// finished. `max_tokens`: most tokens of a response.
+  /// finished. `max_tokens`: limit on the tokens of a response.
   RequestTable(std::vector<Trajectory> work, std::unique_ptr<RequestOrder> order,
                std::size_t finished_before, std::uint32_t max_tokens);
 
@@ -83,19 +82,19 @@ class RequestTable {
   /// The content of the message that tells a group of its lease.
   struct Lease {
     WaitingRequest request;
-    std::uint64_t version = 0;  ///< the holder's: counts leases, moves and races of the run
+    std::uint64_t version = 0;  ///< the holder's: the number of the lease, move or race
   };
   /// Leases a waiting request to the group, until its response has `until` tokens.
   [[nodiscard]] Lease lease(RequestId id, int group, std::uint32_t until);
   /// Extends a lease.
   void renew(RequestId id, std::uint32_t until) { leased_.at(id).until = until; }
-  /// Plans a move of a request that is not on one, to another group or back to the table. Returns
-  /// the move's key, which is the version of the next holder. Leases, moves and races of the run
-  /// are counted together.
+  /// Plans a move, to another group or back to the table, of a request that is not on a move.
+  /// Returns the move's key, which is the version of the next holder. Leases, moves and races of
+  /// the run are counted together.
   std::uint64_t move(RequestId id, int to);
 
-  /// Plans a race for a request that another group holds. Returns the race's key, from the same
-  /// count.
+  /// Plans a race for a request that another group holds. Returns the race's key, which is counted
+  /// with the keys of moves.
   std::uint64_t race(const RequestRace& race);
 
   // Reports of groups.
@@ -107,7 +106,7 @@ class RequestTable {
   /// group has stored.
   void returned(Trajectory trajectory, const KeptKv& kv);
   /// Reports the lengths of responses. The report may come late, even from a group that a request
-  /// has left: it is ignored where the request is not leased, or is longer already.
+  /// has left. It is ignored if the request is not leased, or is longer already.
   void grew(std::span<const RunningRequest> running);
   void ended(RequestId id, std::uint32_t tokens);
   /// Reports the request's last drafter and the acceptance of its drafts.
@@ -121,7 +120,7 @@ class RequestTable {
   [[nodiscard]] std::vector<std::uint64_t> forget_stored(int group);
   /// Reports that the group no longer exists: forgets its races.
   void group_ended(int group);
-  /// Reports, for the holder, that the response is on disk.
+  /// Reports that the response is on disk. `group` must hold the request.
   void finished(RequestId id, int group);
 
   [[nodiscard]] std::size_t total() const { return total_; }
@@ -154,7 +153,7 @@ class RequestTable {
   std::map<RequestId, WaitingRequest> waiting_;
   std::unique_ptr<RequestOrder> order_;
   std::map<RequestId, LeasedRequest> leased_;
-  /// [prompts][samples] Requests of leased_, which groups report by the hundred; null: not leased.
+  /// [prompts][samples] Requests of leased_, for quick lookup by grew(); null: not leased.
   std::vector<std::vector<LeasedRequest*>> leased_at_;
   std::map<int, int> held_;  ///< by leader
   std::map<RequestId, int> moves_;
