@@ -20,9 +20,9 @@ int draft_tokens(const io::SpeculationSection& settings) {
 }
 
 protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan, OptionalIndex method) {
-  protocol::DraftWindow window = plan.speculation.window;
-  if (method) window.tokens = inputs.config.speculation.max_length;
-  return window;
+  const int longest = inputs.config.speculation.max_length;
+  return method ? protocol::DraftWindow{.tokens = longest, .eager = longest}
+                : plan.speculation.window;
 }
 
 speculation::StopRecorderOptions stop_recording(const io::SpeculationSection& settings) {

@@ -50,7 +50,7 @@ struct BestOfNPlan {
 
 /// The draft window of a drafter rank (speculation.window). `method`: index of the only drafter of
 /// a rank that drafts for one group; absent: the rank uses all drafters, for all groups. A rank
-/// with one group sends each token by itself, so its window only limits how far it runs ahead.
+/// with one group is eager, even if speculation.window is set.
 [[nodiscard]] protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan,
                                                  OptionalIndex method = {});
 

@@ -278,7 +278,6 @@ class RankLife::DrafterPlace final : public Place {
                  drafters(machine), machine.telemetry(),
                  {.place = *placement.drafter(rank),
                   .window = draft_window(inputs, plan, placement.drafter(rank)->method),
-                  .piece = placement.drafter(rank)->method ? 1 : 0,
                   .max_batch = inputs.config.engine.max_batch,
                   .calls = draft_calls(inputs, plan, own_),
                   .shuffle = outcome_seed(inputs.config.test, rank),

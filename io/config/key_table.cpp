@@ -450,7 +450,8 @@ std::vector<Key> run_keys() {
           {"auto: 1 to 4 under goodput, by load and each request's",
            "acceptance, of n-grams and suffix trees; else 1."}),
       key(PACELINE_FIELD(speculation, window), OrAuto{Count{1, 1024}},
-          "Tokens after which a drafter rank sends a draft; auto is what pays best."),
+          "Tokens that a drafter rank sends at a time, at most two windows ahead; auto is what "
+          "pays best."),
       key(PACELINE_FIELD(speculation, outcomes), Flag{},
           "Drafter ranks that send each token at once also draft for what the target may say "
           "instead."),

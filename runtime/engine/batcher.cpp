@@ -92,7 +92,7 @@ bool Batcher::admit(Admission& request, OptionalIndex owner) {
   Request& r = *requests_.insert(end_of(kv_.owner_of(*handle)),
                                  Request{.kv = *handle,
                                          .until = request.until,
-                                         .longest = turn_end,
+                                         .turn_end = turn_end,
                                          .arrival = {},
                                          .noise = request.noise,
                                          .prompt = std::move(request.prompt),

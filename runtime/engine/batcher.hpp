@@ -206,7 +206,7 @@ class Batcher {
     kv::Handle kv = 0;
     std::uint32_t until = 0;    ///< Admission::until
     std::uint32_t renewed = 0;  ///< new end of its lease, not yet in force; 0: none
-    std::int32_t longest = 0;   ///< response tokens at which it, or its turn, ends at the latest
+    std::int32_t turn_end = 0;  ///< response tokens at which it, or its turn, ends at the latest
     TokenId last = 0;           ///< last token of its text
     Arrival arrival;
     bool arrived = false;

@@ -232,7 +232,7 @@ std::optional<FinishReason> Batcher::append(Request& r, std::size_t sample) {
   const bool matched = text_ != nullptr && r.matcher.append(text_->bytes_of(sampled.token));
   if (ends(r, sampled.token)) return FinishReason::stop_id;
   if (matched && length >= sampling_.min_tokens) return FinishReason::stop_string;
-  if (length >= r.longest) return FinishReason::length;
+  if (length >= r.turn_end) return FinishReason::length;
   if (r.text() >= limits_.context) return FinishReason::context;
   return std::nullopt;
 }

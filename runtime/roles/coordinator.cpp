@@ -298,7 +298,7 @@ void Coordinator::lease_due(KnownGroup& group) {
 
 void Coordinator::lease_to(KnownGroup& group, const policy::LeaseOrder& order) {
   const RequestId id = order.id;
-  policy::RequestTable::Lease lease = requests_.lease(id, group.ranks.leader, order.until);
+  policy::RequestTable::Leased lease = requests_.lease(id, group.ranks.leader, order.until);
   Trajectory& trajectory = lease.request.trajectory;
   const Prompt& prompt = prompts_[id.prompt];
   const NoiseKey noise = noise_key(prompt.sampling.seed.value_or(options_.seed),

@@ -321,7 +321,7 @@ double DrafterRank::list_outcomes(RequestId id, const OpenRequest& r) {
       for (std::size_t i = 0; i < branch.size(); ++i)
         outcome.chance *= acceptance_.estimate(branch.by[i], branch.scores[i]);
     }
-    if (outcome.chance >= policy::kLeastChance && static_cast<int>(ahead) < most_ahead(window()))
+    if (outcome.chance >= policy::kLeastChance && static_cast<int>(ahead) < most_ahead())
       outcomes_.push_back(outcome);
   }
   return chance;
@@ -430,10 +430,8 @@ void DrafterRank::ask(std::int32_t drafter) {
   for (const Asked& asked : asked_) {
     // A draft completes the next piece, or ends earlier at the limit on tokens ahead.
     const DraftedChain& chain = asked.request->ahead.chain;
-    add_slot(
-        asked.id, chain.tokens,
-        std::min(piece() - chain.unsent(), most_ahead(window()) - static_cast<int>(chain.size())),
-        0);
+    add_slot(asked.id, chain.tokens,
+             std::min(piece() - chain.unsent(), most_ahead() - static_cast<int>(chain.size())), 0);
   }
   for (std::size_t i = 0; i < branches; ++i) {
     const Outcome& outcome = outcomes_[i];

@@ -29,9 +29,6 @@ namespace paceline::roles {
 struct DrafterOptions {
   policy::DrafterPlace place;  ///< place of this rank in the placement
   protocol::DraftWindow window = {};
-  /// Number of tokens of a piece, the part of a draft that is sent in one message. At most
-  /// `window.tokens`. 0: `window.tokens`, or one token if the rank is eager (see DrafterRank).
-  int piece = 0;
   int max_batch = 64;  ///< greatest number of rows in one call of a drafter
   /// Seconds of a call, by number of rows with one new token each, of the first drafter that can
   /// draft branches. If this is empty, branches are drafted only if `shuffle` is set.
@@ -122,12 +119,11 @@ class DrafterRank final : public protocol::Participant {
   [[nodiscard]] int window() const {
     return eager() ? options_.window.most() : options_.window.tokens;
   }
-  [[nodiscard]] int piece() const {
-    if (options_.piece > 0) return std::min(options_.piece, options_.window.tokens);
-    return eager() ? 1 : options_.window.tokens;
-  }
+  /// Number of tokens of a piece, the part of a draft that is sent in one message.
+  [[nodiscard]] int piece() const { return eager() ? 1 : options_.window.tokens; }
+  [[nodiscard]] int most_ahead() const { return protocol::most_ahead(window()); }
   [[nodiscard]] bool at_limit(const OpenRequest& r) const {
-    return static_cast<int>(r.ahead.chain.size()) >= protocol::most_ahead(window());
+    return static_cast<int>(r.ahead.chain.size()) >= most_ahead();
   }
   /// Whether drafters may be asked to extend the request's chain. They may not while a whole piece
   /// is unsent, for instance because the verifier's mailbox is full.

@@ -14,11 +14,7 @@ policy::KeptKv KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const poli
                                 Kind kind) {
   const policy::KeptKv kept{key, ranks_, parcel.positions, batcher_.owner(parcel)};
   if (kept.positions > 0) {
-    moves_[key] = {.kind = kind,
-                   .parcel = std::move(parcel),
-                   .to = to,
-                   .positions = kept.positions,
-                   .owner = kept.owner};
+    moves_[key] = {.kind = kind, .parcel = std::move(parcel), .to = to, .owner = kept.owner};
   } else {
     batcher_.release(parcel);
   }

@@ -43,7 +43,7 @@ struct KvMove {
   State state = State::prepared;
   kv::Parcel parcel = {};      ///< blocks that keep the KV until it is sent or stored
   policy::GroupRanks to = {};  ///< group that may pull given or copied KV
-  std::int32_t positions = 0;  ///< number of positions of the KV
+  std::int32_t positions = 0;  ///< number of positions of fetched KV
   OptionalIndex owner = {};    ///< index of the only rank with the KV; absent: each rank has a part
   std::optional<protocol::Pull> wanted = {};  ///< the wanted part, and the group that wants it
   bool declined = false;                      ///< no group will want the KV

@@ -31,7 +31,7 @@ void RequestTable::withdraw(RequestId id) {
   --total_;
 }
 
-RequestTable::Lease RequestTable::lease(RequestId id, int group, std::uint32_t until) {
+RequestTable::Leased RequestTable::lease(RequestId id, int group, std::uint32_t until) {
   auto request = waiting_.extract(id);
   if (request.empty()) throw std::logic_error("a request is leased that does not wait");
   order_->remove(id);

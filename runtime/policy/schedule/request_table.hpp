@@ -80,12 +80,12 @@ class RequestTable {
   void withdraw(RequestId id);
 
   /// The content of the message that tells a group of its lease.
-  struct Lease {
+  struct Leased {
     WaitingRequest request;
     std::uint64_t version = 0;  ///< the holder's: the number of the lease, move or race
   };
   /// Leases a waiting request to the group, until its response has `until` tokens.
-  [[nodiscard]] Lease lease(RequestId id, int group, std::uint32_t until);
+  [[nodiscard]] Leased lease(RequestId id, int group, std::uint32_t until);
   /// Extends a lease.
   void renew(RequestId id, std::uint32_t until) { leased_.at(id).until = until; }
   /// Plans a move, to another group or back to the table, of a request that is not on a move.

@@ -83,7 +83,9 @@ class Foresight {
     return group_.steps->step_seconds(
         {.requests = b, .drafted = b * drafted, .prefill_rows = 0, .context = group_.context});
   }
-  /// Chain of the layout's drafter ranks.
+  /// Chain of the layout's drafter ranks, which are taken to send whole windows. With the chains of
+  /// eager ranks fewer freed ranks would draft: eight simulated rollouts of
+  /// specactor-lognormal.yaml on 32 GPUs became 1.6 % longer, on average.
   [[nodiscard]] Chain of_layout(double step) const {
     const double seconds = costs(*options_.first).window_seconds(options_.window, group_.requests);
     const Pace pace = decoupled_pace(group_.acceptance, options_.window, seconds / step);

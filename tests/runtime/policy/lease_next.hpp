@@ -15,7 +15,7 @@ inline RequestTable first_come(std::vector<Trajectory> work, std::size_t finishe
 }
 
 /// Gives the group the next request that waits, whole.
-inline RequestTable::Lease lease_next(RequestTable& table, int group) {
+inline RequestTable::Leased lease_next(RequestTable& table, int group) {
   const auto next = table.order().next({});
   if (!next) throw std::logic_error("no request waits");
   return table.lease(*next, group, kToTheEnd);

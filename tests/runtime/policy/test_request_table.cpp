@@ -35,11 +35,11 @@ TEST(RequestTable, LeasesInTheOrderOfTheWork) {
   RequestTable table = first_come(std::move(work), 5);
   EXPECT_EQ(table.total(), 7U);
   EXPECT_EQ(table.waiting().size(), 2U);
-  const RequestTable::Lease first = lease_next(table, 3);
+  const RequestTable::Leased first = lease_next(table, 3);
   EXPECT_EQ(first.request.trajectory.id, (RequestId{4, 1}));
   EXPECT_EQ(table.leased().at({4, 1}).group, 3);
   EXPECT_EQ(table.leased().at({4, 1}).tokens, 3U) << "of an earlier attempt";
-  const RequestTable::Lease second = lease_next(table, 0);
+  const RequestTable::Leased second = lease_next(table, 0);
   EXPECT_EQ(second.request.trajectory.id, (RequestId{2, 0}));
   EXPECT_GT(second.version, first.version);
   EXPECT_EQ(table.held_by(3), 1);
@@ -110,7 +110,7 @@ TEST(RequestTable, WhatIsGivenBackIsLeasedFirstWithWhatItHas) {
   EXPECT_FALSE(table.leased().contains(id(1)));
   EXPECT_EQ(table.waiting().size(), 3U);
   EXPECT_EQ(table.given_back().size(), 1U);
-  const RequestTable::Lease again = lease_next(table, 4);
+  const RequestTable::Leased again = lease_next(table, 4);
   EXPECT_EQ(again.request.kv.key, key);
   EXPECT_EQ(again.request.kv.positions, 16);
   EXPECT_EQ(again.request.trajectory.id, id(1));
