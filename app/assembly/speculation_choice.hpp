@@ -25,13 +25,13 @@ struct Plan;
 struct SpeculationChoice {
   int drafter_ranks = 0;  ///< number of drafter ranks
   std::string reason;     ///< why this number of drafter ranks; empty: layout.drafters sets it
-  protocol::DraftWindow window;     ///< window of drafter ranks that draft for all groups
+  protocol::DraftWindow window;     ///< of a rank that drafts for all groups (draft_window())
   std::vector<std::int32_t> order;  ///< [drafters] asking order, as indices into Inputs::drafters
   std::vector<double> acceptance;   ///< [drafters] expected acceptance rates, parallel to `order`
   std::vector<policy::SpeculationPlan> plans;  ///< possible plans, fastest first
   OptionalIndex chosen;                      ///< index in `plans`; absent: no plan could be chosen
   std::vector<policy::DraftMethod> methods;  ///< drafting methods of the plans
-  std::vector<bool> known;  ///< [methods] whether `acceptance` is from earlier runs
+  std::vector<bool> known;  ///< [methods] whether earlier runs measured its acceptance
   std::vector<policy::RankedMethod> ranked;  ///< methods by their speedup, best first
   policy::LadderLoad load;                   ///< load for which the speedups hold
   double requests = 0;                       ///< number of responses in the job
@@ -43,12 +43,12 @@ struct SpeculationChoice {
 /// larger groups that the layout's groups may join into. Throws UsageError if the configuration
 /// asks for a choice that cannot be made.
 ///
-/// The initial selection (section 4.2) sorts drafters by their speedups at the acceptance rates of
-/// `history`: the draft ladder (draft_ladder.hpp). But all n-grams and suffix trees come before
-/// models and heads, because lookups cost next to nothing. No better draft is lost, because
-/// speculation::Speculator also asks a later drafter if it expects a better draft from it. If there
-/// are drafter ranks, the chosen plan's method comes first, because a drafter rank seldom asks its
-/// second drafter.
+/// The initial selection (SpecActor, section 4.2) sorts drafters by speedup, the fastest first. A
+/// drafter's ladder (draft_ladder.hpp) gives its speedup at its acceptance rate in `history`. But
+/// all n-grams and suffix trees come before models and heads, because lookups cost next to nothing.
+/// The order loses no draft of a model: speculation::Speculator also asks later drafters whose
+/// expected drafts are better. If there are drafter ranks, the chosen plan's method comes first,
+/// because a drafter rank seldom asks its second drafter.
 [[nodiscard]] SpeculationChoice choose_speculation(const Inputs& inputs,
                                                    const policy::Placement& first,
                                                    const ProfiledCosts& costs,

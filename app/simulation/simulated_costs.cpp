@@ -94,7 +94,7 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp, const std::string& directo
         "layout.verifier_tp, simulation.gpus_per_rank: {} has no costs of a model on {} GPUs: {}",
         directory, gpus, error.what()));
   }
-  table.conditions.tp = tp;  // a number of ranks, where gpu_costs() set a number of GPUs
+  table.conditions.tp = tp;  // in ranks; gpu_costs() has set the number of GPUs
   const std::filesystem::path model = std::filesystem::path(config.model.path).lexically_normal();
   table.conditions.model = (model.has_filename() ? model : model.parent_path()).filename();
   table.transfer->bandwidth *= config.simulation.gpus_per_rank;

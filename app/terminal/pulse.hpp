@@ -22,16 +22,17 @@ namespace paceline::app {
 /// pulse. Rank 0 takes this completion as the answer. A rank that has not heard from rank 0 for
 /// limits.stall seconds ends the job with exit code 70 and a message that names rank 0. If a rank
 /// has not answered for this time, rank 0 ends the job with a message that names the rank. Work of
-/// a rank may take any time, because pulses have a thread of their own. Only a PulsingLoop stops
-/// the pulses when it makes no turn. A rank does not count time in which its own pulse thread did
-/// not run, because the whole job may have been suspended then.
+/// a rank may take any time, because pulses have a thread of their own. There is one exception:
+/// while rank 0 is in a PulsingLoop (below), it sends pulses only as long as the loop goes on. A
+/// rank does not count time in which its own pulse thread did not run, because the whole job may
+/// have been suspended then.
 ///
 /// A process has one object of this class. In a job of one rank it does nothing.
 class Pulse {
  public:
   /// Collective. `advice`: end of the message about a stopped rank; may be empty.
   Pulse(const fabric::MpiEnvironment& mpi, std::string advice);
-  /// Collective. Other ranks wait for rank 0's final pulse, and rank 0 until all have received it.
+  /// Collective. Rank 0 sends a final pulse, and waits until all other ranks have received it.
   ~Pulse();
   Pulse(const Pulse&) = delete;
   Pulse& operator=(const Pulse&) = delete;
@@ -59,7 +60,7 @@ class Pulse {
   std::uint8_t pulse_ = 0;  ///< pulse being sent or received
   double silent_ = 0;       ///< seconds since rank 0 was last heard
   double looked_ = 0;       ///< time of the last look
-  double passed_ = 0;       ///< seconds since the last look that count as silence
+  double passed_ = 0;       ///< silence to add for the time since the last look, seconds
   std::uint64_t turns_ = 0;
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -8,8 +8,8 @@
 namespace paceline::app {
 namespace {
 
-/// The sections of a configuration's text with the settings that decide what steps and drafts cost.
-/// Paths of drafters are removed, because weights of the same shape cost the same.
+/// Returns the sections of the configuration's text whose settings affect costs of steps and
+/// drafts. Paths of drafters are removed, because weights of the same shape take the same time.
 std::string cost_settings(const io::RunConfig& config) {
   const std::string& text = config.text;
   std::string settings;

@@ -7,8 +7,8 @@
 
 namespace paceline {
 
-/// An index, or none. It has an index's size and form (-1: none), so that messages can hold it.
-/// They cannot hold a std::optional.
+/// An index, or none. It has an index's size and form (-1: none), so a message can hold rows of it
+/// as plain bytes, whatever a rank sends.
 class OptionalIndex {
  public:
   constexpr OptionalIndex() = default;

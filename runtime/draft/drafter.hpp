@@ -19,10 +19,10 @@
 // called in app/simulation/simulated_work.cpp; and its costs in simulated_costs.cpp, where
 // lookup_costs() takes those of n-grams unless told otherwise. If it learns from siblings: every
 // use of DrafterMethod::suffix, and of the name "suffix", in app and io. A head: every place that
-// names DFlash, from runtime/core/head_config.hpp on. Tests that list methods:
+// names DFlash or dflash, from runtime/core/head_config.hpp on. Tests that list methods:
 // test_drafter_turns.cpp, test_assumed.cpp, test_drafter_list.cpp, tests/mpi/speculation.sh and
-// soak.py, tests/sim/campaign.py, tests/bench/speculation_setup.cpp. Users: configs/README.md,
-// README.md.
+// soak.py, tests/sim/campaign.py and costs.yaml, tests/bench/speculation_setup.cpp. Users:
+// configs/README.md, README.md.
 #pragma once
 
 #include <cstddef>

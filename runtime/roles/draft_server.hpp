@@ -24,7 +24,7 @@ namespace paceline::roles {
 class DraftServer final : public protocol::Participant {
  public:
   /// References outlive this. `earlier`: responses of earlier training steps; null: there are none.
-  /// `servers`: ranks of all servers, in the order of their reader numbers in `earlier`.
+  /// `servers`: ranks of all draft servers; number i is reader i of the earlier responses.
   DraftServer(Mailbox& mailbox, const Clock& clock, const draft::LogLimits& limits,
               EarlierResponses* earlier = nullptr, std::vector<int> servers = {})
       : mailbox_(mailbox),
@@ -60,13 +60,13 @@ class DraftServer final : public protocol::Participant {
 
   // State of the current turn.
   std::vector<Asker> askers_;
-  /// A verifier that sent tokens of a response before the server had all earlier tokens: a gap.
+  /// A verifier whose tokens of a response leave a gap: the server lacks tokens before them.
   struct Teller {
     Address at;
     draft::LogClient client = 0;
     std::uint64_t offset = 0;  ///< number of response tokens up to the end of the gap
   };
-  std::map<RequestId, Teller> gaps_;  ///< by request: the latest such verifier
+  std::map<RequestId, Teller> gaps_;  ///< by request: the last verifier that left a gap
   std::vector<draft::LoggedText> texts_;
 };
 

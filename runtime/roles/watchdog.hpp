@@ -12,11 +12,12 @@ namespace paceline::roles {
 
 /// The watchdog looks at the messages that the coordinator gets. If these show no progress for too
 /// long, a rank hangs: in a step, in a collective with a rank that is gone, or because its process
-/// was stopped. Then look() returns `stop`, so that groups hand in their requests. Without progress
-/// after that, look() returns `give_up`.
+/// was stopped. Then look() returns `stop`, so that groups hand in their requests. If no
+/// progress follows, look() returns `give_up`.
 ///
-/// The watch begins with the first report, because reading weights may take any time. A long pause
-/// between two calls of look() counts as one second: the whole job may have been suspended.
+/// The watch begins when a message first shows progress, because loading weights may take any time.
+/// A long pause between two calls of look() counts as one second: the whole job may have been
+/// suspended.
 class Watchdog {
  public:
   /// `limit`: allowed seconds without progress; absent: there is no limit.

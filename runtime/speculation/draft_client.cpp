@@ -14,7 +14,8 @@ using namespace protocol;
 
 namespace {
 
-/// Limit on the tokens kept for one server from requests that have ended or left. More are dropped.
+/// Limit, for each server, on unsent tokens of requests that have ended or left. Tokens beyond it
+/// are dropped.
 constexpr std::size_t kMostRests = std::size_t{64} << 10;
 
 }  // namespace
@@ -33,9 +34,9 @@ DraftClient::SharedRequest& DraftClient::request(RequestId id) {
   return at->second;
 }
 
-// The response tokens with which a request begins here count as sent, because the request's
-// previous verifier has sent them. A server that lacks them, for example after a resume, asks for
-// them.
+// A request that comes from another verifier already has response tokens. They count as sent,
+// because its previous verifier has sent them. A server that lacks them, for example after a
+// resume, asks for them.
 void DraftClient::start(const draft::DraftStart& start, double now) {
   const bool known = drafter_->capabilities().siblings->remembers(start.id.prompt);
   drafter_->start(start, now);

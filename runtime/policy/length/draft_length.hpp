@@ -1,7 +1,9 @@
 // Interface of the policies that decide draft lengths, and how much of a draft is verified.
-// To add one: its name and properties in core/speculation_policy.hpp, its making in
-// make_draft_length.cpp, and a word on it in speculation.policy's help (io/config/key_table.cpp).
-// tests/mpi/soak.py and tests/sim/campaign.py draw from lists of policies.
+// To add one: its file in policy/CMakeLists.txt, its name and properties in
+// core/speculation_policy.hpp, its making in make_draft_length.cpp, and a word on it in
+// speculation.policy's help (io/config/key_table.cpp). If it chooses paths(): `adapts` in
+// app/assembly/make_drafters.cpp. Tests that list policies: tests/mpi/speculation.sh and soak.py,
+// tests/sim/simulate.sh and campaign.py. Users: configs/README.md.
 #pragma once
 
 #include <cstddef>
