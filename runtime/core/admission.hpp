@@ -27,8 +27,8 @@ struct Admission {
   std::vector<PictureBytes> files = {};      ///< [pictures] no file is empty
 };
 
-/// A request in a verifier's batch.
-struct RunningRequest {
+/// A request with the length of its response.
+struct RequestLength {
   RequestId id;
   std::uint32_t tokens = 0;  ///< response tokens so far
 };

@@ -140,8 +140,8 @@ bool Batcher::runs(RequestId id) const {
   return std::ranges::any_of(requests_, [&](const Request& r) { return r.trajectory.id == id; });
 }
 
-std::vector<RunningRequest> Batcher::running() const {
-  std::vector<RunningRequest> running;
+std::vector<RequestLength> Batcher::running() const {
+  std::vector<RequestLength> running;
   for (const Request& r : requests_)
     running.push_back({r.trajectory.id, static_cast<std::uint32_t>(r.response())});
   return running;

@@ -141,7 +141,7 @@ class Batcher {
   void renew(RequestId id, std::uint32_t until);
 
   [[nodiscard]] bool runs(RequestId id) const;
-  [[nodiscard]] std::vector<RunningRequest> running() const;
+  [[nodiscard]] std::vector<RequestLength> running() const;
 
   /// The block table of a running request, for KV that arrives.
   [[nodiscard]] std::vector<std::int32_t> table(RequestId id) const;

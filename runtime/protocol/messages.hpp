@@ -244,9 +244,9 @@ struct Status {
   std::uint64_t steps = 0;                 ///< steps run so far
   std::uint64_t tokens = 0;                ///< response tokens generated so far
   std::int32_t stopped = 0;                ///< 1: unfinished requests have been handed in
-  std::vector<RunningRequest> ended;       ///< since the last status; not all on disk yet
+  std::vector<RequestLength> ended;        ///< since the last status; not all on disk yet
   std::vector<RequestId> finished;         ///< since the last status; on disk
-  std::vector<RunningRequest> running;     ///< all requests that the verifier holds
+  std::vector<RequestLength> running;      ///< all requests that the verifier holds
   std::vector<RequestId> ending;           ///< leases that are about to end; each is named once
   std::vector<RequestId> moved;            ///< requests that came to the verifier by a move
   std::vector<RequestId> kept;             ///< requests whose moves came too late to be made

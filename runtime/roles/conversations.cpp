@@ -24,7 +24,7 @@ void Conversations::ask(Admission request, const policy::KeptKv& kv) {
   waiting_.insert_or_assign(id, Waiting{std::move(request), kv});
 }
 
-void Conversations::add_held(std::vector<RunningRequest>& held) const {
+void Conversations::add_held(std::vector<RequestLength>& held) const {
   for (const auto& [id, waiting] : waiting_)
     held.push_back({id, static_cast<std::uint32_t>(waiting.request.trajectory.tokens.size())});
 }

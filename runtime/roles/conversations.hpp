@@ -32,7 +32,7 @@ class Conversations {
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
   /// Extends a waiting request's lease until its response has `until` tokens.
   void renew(RequestId id, std::uint32_t until) { waiting_.at(id).request.until = until; }
-  void add_held(std::vector<RunningRequest>& held) const;
+  void add_held(std::vector<RequestLength>& held) const;
 
   /// A request whose turn was answered. It goes on with another turn, or has ended.
   struct Answered {

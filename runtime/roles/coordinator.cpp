@@ -198,7 +198,7 @@ void Coordinator::settle(KnownGroup& group, Status reported) {
     group.prompts.insert(id.prompt);
   }
   requests_.grew(status.running);
-  for (const RunningRequest& ended : status.ended) requests_.ended(ended.id, ended.tokens);
+  for (const RequestLength& ended : status.ended) requests_.ended(ended.id, ended.tokens);
   for (const RequestId id : status.finished) requests_.finished(id, group.ranks.leader);
   for (const DraftedFor& d : status.drafted) requests_.drafted(d.id, d.method, d.acceptance);
   for (const std::uint64_t key : status.races_begun) requests_.race_began(key);

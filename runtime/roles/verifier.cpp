@@ -301,9 +301,9 @@ bool Verifier::holds(RequestId id) const {
 }
 
 /// Returns all requests that this verifier holds: in the batch, or waiting for room or an answer.
-std::vector<RunningRequest> Verifier::held() const {
-  std::vector<RunningRequest> held = ports_.batcher.running();
-  std::erase_if(held, [this](const RunningRequest& r) { return !holds(r.id); });
+std::vector<RequestLength> Verifier::held() const {
+  std::vector<RequestLength> held = ports_.batcher.running();
+  std::erase_if(held, [this](const RequestLength& r) { return !holds(r.id); });
   for (const Waiting& w : waiting_) {
     const Trajectory& trajectory = w.request.trajectory;
     if (!races_.races_for(trajectory.id))

@@ -129,7 +129,7 @@ class Verifier final : public protocol::Participant {
   void remove_given_up();
   [[nodiscard]] bool make_way(RequestId id);
   [[nodiscard]] bool holds(RequestId id) const;
-  [[nodiscard]] std::vector<RunningRequest> held() const;
+  [[nodiscard]] std::vector<RequestLength> held() const;
   void admit();
   void step();
   void finish(const Trajectory& done);

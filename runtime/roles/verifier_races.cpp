@@ -104,7 +104,7 @@ bool Verifier::make_way(RequestId id) {
     give_up(id);
     return true;
   }
-  const std::vector<RunningRequest> running = ports_.batcher.running();
+  const std::vector<RequestLength> running = ports_.batcher.running();
   const auto last = std::find_if(running.rbegin(), running.rend(),
                                  [this](const auto& r) { return races_.races_for(r.id); });
   if (last == running.rend()) return false;

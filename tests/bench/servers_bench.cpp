@@ -443,7 +443,7 @@ void trees(std::uint32_t groups, std::uint32_t siblings, std::size_t tokens) {
     leased.push_back(*table.order().next(slot));
     (void)table.lease(leased.back(), slot.index, 4096);
     for (std::uint32_t n = 1; n < 10; ++n)
-      table.grew(std::array{RunningRequest{leased.back(), n * 100}});
+      table.grew(std::array{RequestLength{leased.back(), n * 100}});
   }
   const std::size_t table_bytes = mallinfo2().uordblks - held;
   for (std::size_t i = 0; i < requests; ++i) table.finished(leased[i], static_cast<int>(i % 8));

@@ -79,8 +79,8 @@ void RequestTable::returned(Trajectory trajectory, const KeptKv& kv) {
   waiting_[id] = {std::move(trajectory), kv};
 }
 
-void RequestTable::grew(std::span<const RunningRequest> running) {
-  for (const RunningRequest& r : running) {
+void RequestTable::grew(std::span<const RequestLength> running) {
+  for (const RequestLength& r : running) {
     if (r.id.prompt >= leased_at_.size()) continue;
     const std::vector<LeasedRequest*>& siblings = leased_at_[r.id.prompt];
     LeasedRequest* leased = r.id.sample < siblings.size() ? siblings[r.id.sample] : nullptr;

@@ -107,7 +107,7 @@ class RequestTable {
   void returned(Trajectory trajectory, const KeptKv& kv);
   /// Reports the lengths of responses. The report may come late, even from a group that a request
   /// has left. It is ignored if the request is not leased, or is longer already.
-  void grew(std::span<const RunningRequest> running);
+  void grew(std::span<const RequestLength> running);
   void ended(RequestId id, std::uint32_t tokens);
   /// Reports the request's last drafter and the acceptance of its drafts.
   void drafted(RequestId id, int method, double acceptance);
@@ -159,7 +159,7 @@ class RequestTable {
   std::map<RequestId, int> moves_;
   std::map<std::uint64_t, RequestRace> races_;
   std::uint64_t next_version_ = 1;  ///< version of the next lease, move or race
-  std::set<RequestId> given_back_;
+  std::set<RequestId> given_back_;  ///< kept apart, because waiting requests are many
   std::size_t moves_made_ = 0;
   std::size_t races_begun_ = 0;
   std::size_t finished_before_;

@@ -63,7 +63,7 @@ TEST_F(Chances, LetARequestThatMovesWithoutGrowingRestUntilItGrows) {
   EXPECT_GT(until_rest, 0U);
   EXPECT_EQ(moves(), 0U);
   const RequestId id{0, 0};
-  table.grew(std::array{RunningRequest{id, table.leased().at(id).tokens + 1}});
+  table.grew(std::array{RequestLength{id, table.leased().at(id).tokens + 1}});
   EXPECT_EQ(moves(), until_rest / (table.leased().size() - table.moves().size()));
 }
 

@@ -80,13 +80,13 @@ TEST_F(Chunks, WhoIsAloneHasRoom) {
   group.kv_room = 0;
   EXPECT_TRUE(scheduler.lease(run, group)) << "what takes the blocks is about to go";
   (void)test::lease_next(table, 0);
-  table.grew(std::array{RunningRequest{{0, 0}, 16}});
+  table.grew(std::array{RequestLength{{0, 0}, 16}});
   EXPECT_TRUE(scheduler.at_end(run, group, {0, 0}).renewed);
 }
 
 TEST_F(Chunks, ALeaseIsRenewedWhereThereIsRoomAndElseTheRequestWaits) {
   for (int i = 0; i < 2; ++i) (void)table.lease({0, static_cast<std::uint32_t>(i)}, 0, 16);
-  table.grew(std::array{RunningRequest{{0, 0}, 16}});
+  table.grew(std::array{RequestLength{{0, 0}, 16}});
   group.kv_room = 1;
   EXPECT_EQ(scheduler.at_end(run, group, {0, 0}).renewed, 32U);
   group.kv_room = 0;

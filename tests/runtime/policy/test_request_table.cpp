@@ -153,7 +153,7 @@ TEST(RequestTable, OnlyTheGroupThatHoldsARequestFinishesIt) {
   EXPECT_EQ(table.finished_before(), 3U);
   EXPECT_FALSE(table.complete());
   EXPECT_THROW(table.finished(id(0), 0), std::logic_error) << "twice";
-  table.grew(std::array{RunningRequest{id(0), 12}});  // a late report
+  table.grew(std::array{RequestLength{id(0), 12}});  // a late report
   EXPECT_FALSE(table.leased().contains(id(0)));
   table.finished(id(1), 4);
   EXPECT_TRUE(table.complete());
@@ -163,10 +163,10 @@ TEST(RequestTable, OnlyTheGroupThatHoldsARequestFinishesIt) {
 TEST(RequestTable, LearnsHowLongResponsesBecome) {
   RequestTable table = table_of(3);
   lease(table, 0, 3);
-  table.grew(std::array{RunningRequest{id(0), 40}});
+  table.grew(std::array{RequestLength{id(0), 40}});
   EXPECT_EQ(table.leased().at(id(0)).tokens, 40U);
   table.grew(
-      std::array{RunningRequest{id(0), 30}});  // a late report of the group that had it before
+      std::array{RequestLength{id(0), 30}});  // a late report of the group that had it before
   EXPECT_EQ(table.leased().at(id(0)).tokens, 40U);
   const std::vector<std::uint32_t> running = {0};
   const double before = table.lengths().remaining(running).front();
