@@ -191,8 +191,8 @@ class Builder {
       RankFigures& figures = rank(role.rank);
       present_[{role.rank, role.attempt}] = true;
       const double begin = at(role.attempt, role.row.start);
-      // Epoch 0 is the run's start. For a later epoch only the seconds of loading weights count. The
-      // rest of its preparation is short, and counts as idle.
+      // Epoch 0 is the run's start. For a later epoch only the seconds of loading weights count.
+      // The rest of its preparation is short, and counts as idle.
       double start = 0;
       if (role.row.epoch == 0) {
         const double written = writes_[{role.rank, role.attempt}].within(
