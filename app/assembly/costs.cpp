@@ -8,6 +8,7 @@
 #include "app/terminal/terminal.hpp"
 #include "io/config/cost_profile.hpp"
 #include "runtime/costs/transfer_measurement.hpp"
+#include "runtime/fabric/rendezvous.hpp"
 #include "runtime/protocol/participant.hpp"
 #include "runtime/roles/group.hpp"
 
@@ -18,12 +19,14 @@ namespace {
 constexpr double kTransferShare = 0.1;
 
 /// Measures steps and drafts of the rank's group. Only the leader measures; members follow it.
+/// Collective over all ranks.
 CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget& budget) {
   const Inputs& inputs = rank.inputs;
   const Plan& plan = rank.plan;
   const int me = rank.mpi.rank();
   const policy::Placement& placement = plan.layout.placement;
   const Role role = placement.role(me);
+  const auto rendezvous = fabric::Rendezvous::make(role == Role::verifier);
   if (role != Role::verifier && role != Role::verifier_member) return {};
   const auto [leader, tp] = placement.groups[placement.group(me)];
   if (role == Role::verifier_member) {
@@ -45,6 +48,9 @@ CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget
                         inputs.owners(tp)};
   for (const auto& [d, drafter] : rank.compute.drafters)
     engine.drafters.push_back({plan.drafters[d].name, *drafter});
+  if (rendezvous != nullptr) {
+    engine.meet = [&](std::uint64_t place, double seconds) { rendezvous->come(place, seconds); };
+  }
   CostMeasurement measured = measure_costs(engine, rank.clock, budget);
   group.finish({});
   return measured;

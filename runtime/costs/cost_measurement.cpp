@@ -16,10 +16,11 @@ constexpr int kDraftLength = 4;  ///< limit on the rounds of a timed draft
 constexpr int kPasses = 25;      ///< limit on the measurements of a point
 /// Largest share of the time that a point may take, if it is measured more than once.
 constexpr double kPointShare = 0.05;
-/// Share of the time for which a point is run before its counted run: 5 ms of 10 s. A cache may
-/// keep KV only after several steps have read it. After a single step, attention of a few requests
-/// took 2.5 times as long as in a rollout.
-constexpr double kWarmUp = 0.0005;
+/// Share of the time for which a point is run at a time: 5 ms of 10 s. Runs in its second half
+/// count. A cache may keep KV only after several steps have read it: after a single step, attention
+/// of a few requests took 2.5 times as long as in a rollout. Ranks that measure the same point at
+/// the same time are all at work while runs count.
+constexpr double kRuns = 0.0005;
 constexpr double kGrid = 1.4;           ///< ratio of neighbouring row counts in the grid
 constexpr int kLongestContext = 1024;   ///< positions; costs are linear beyond it
 constexpr int kLeastContext = 64;       ///< positions; below them a slope would be noise
@@ -47,13 +48,13 @@ std::vector<TokenId> made_up_text(int tokens, int vocab) {
 struct Point {
   double rows = 0;
   int context = 0;
-  bool needed = false;   ///< measured even when time is short
-  bool warms_up = true;  ///< run for kWarmUp first, because it follows runs like it in a rollout
+  bool needed = false;          ///< measured even when time is short
+  bool follows_itself = true;   ///< in a rollout it follows runs like it, so it is run for kRuns
   std::function<double()> run;  ///< returns seconds; 0: it could not be made
   std::vector<double> times;
   double spent = 0;  ///< seconds spent on it, uncounted runs included
 
-  [[nodiscard]] double seconds() const { return quantile(times, 0.25); }
+  [[nodiscard]] double seconds() const { return quantile(times, 0.5); }
 };
 using Points = std::vector<Point>;
 
@@ -124,14 +125,11 @@ class Measurement {
     measure_once();
     fill_context();
     list_long();
-    std::vector<Point*> all;
-    for (Points* points : lists()) {
-      for (Point& p : *points) all.push_back(&p);
-    }
-    std::mt19937 random(1);
-    for (int pass = 0; pass < kPasses; ++pass) {
-      for (std::size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[random() % i]);
-      for (Point* p : all) measure(*p, expected(*p));
+    for (int pass = 1; pass <= kPasses; ++pass) {
+      for (const auto& [place, point] : in_order(pass)) {
+        if (engine_.meet) engine_.meet(place, std::min(remaining(), kPointShare * deadline_));
+        measure(*point, expected(*point));
+      }
     }
     for (std::size_t d = 0; d < engine_.drafters.size(); ++d) finish_drafts(d);
     return result();
@@ -142,6 +140,26 @@ class Measurement {
     Points first, whole, catch_up;  ///< drafts of one round, of length_ rounds, catching up
     int started[2] = {0, 0};        ///< requests started: [0] without context, [1] with it
   };
+
+  /// All points in the order of a pass, each with its place (MeasuredEngine::meet). The order is
+  /// the same on all ranks, even where a rank had no time for some points.
+  [[nodiscard]] std::vector<std::pair<std::uint64_t, Point*>> in_order(int pass) {
+    std::vector<std::pair<std::uint64_t, Point*>> order;
+    std::uint32_t list = 0;
+    for (Points* points : lists()) {
+      ++list;
+      for (Point& p : *points) {
+        std::seed_seq what{static_cast<std::uint32_t>(pass), list,
+                           static_cast<std::uint32_t>(p.rows),
+                           static_cast<std::uint32_t>(p.context > 0 ? 1 : 0)};
+        std::uint32_t mixed = 0;
+        what.generate(&mixed, &mixed + 1);
+        order.emplace_back(static_cast<std::uint64_t>(pass) << 32U | mixed, &p);
+      }
+    }
+    std::ranges::sort(order);
+    return order;
+  }
 
   [[nodiscard]] std::vector<Points*> lists() {
     std::vector<Points*> all{&decode_, &verify_, &prefill_};
@@ -181,13 +199,27 @@ class Measurement {
     if (!(p.needed && p.times.empty()) && 2 * expected > remaining()) return;
     if (!p.times.empty() && p.spent + 2 * expected > kPointShare * deadline_) return;
     const double begin = clock_.now();
-    double seconds = p.run();
-    while (p.warms_up && seconds > 0 && clock_.now() - begin < kWarmUp * deadline_)
-      seconds = p.run();
+    const double seconds = p.follows_itself ? run_repeatedly(p) : p.run();
     p.spent += clock_.now() - begin;
     if (seconds <= 0) return;
     p.times.push_back(seconds);
     ++count_;
+  }
+
+  /// Mean seconds of the counted runs. The first run never counts.
+  [[nodiscard]] double run_repeatedly(const Point& p) const {
+    const double begin = clock_.now();
+    double sum = 0;
+    int counted = 0;
+    static_cast<void>(p.run());
+    for (double ran = clock_.now() - begin; counted == 0 || ran < kRuns * deadline_;
+         ran = clock_.now() - begin) {
+      const double seconds = p.run();
+      if (ran < kRuns * deadline_ / 2) continue;
+      sum += seconds;
+      ++counted;
+    }
+    return sum / counted;
   }
 
   /// Expected seconds of a point. For a point not measured yet, they are in proportion to those of
@@ -241,11 +273,7 @@ class Measurement {
     Point p;
     p.rows = rows;
     p.context = context;
-    // Runs the step twice and times the second run: in a rollout a step follows steps like it.
-    p.run = [=, this] {
-      static_cast<void>(step(rows, requests, context, sampled));
-      return step(rows, requests, context, sampled);
-    };
+    p.run = [=, this] { return step(rows, requests, context, sampled); };
     points.push_back(std::move(p));
   }
 
@@ -284,7 +312,7 @@ class Measurement {
     Point p;
     p.rows = tokens;
     p.context = context;
-    p.warms_up = false;
+    p.follows_itself = false;
     p.run = [=, this] { return catch_up(d, tokens, context); };
     drafters_[d].catch_up.push_back(std::move(p));
   }
@@ -295,7 +323,7 @@ class Measurement {
       Point p;
       p.rows = requests;
       p.context = context;
-      p.warms_up = false;  // in a rollout the step before a draft evicts the draft's KV from caches
+      p.follows_itself = false;  // a step goes before it, and evicts its KV from caches
       p.run = [=, this] { return draft(d, requests, context, length); };
       points->push_back(std::move(p));
     }

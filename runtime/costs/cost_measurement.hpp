@@ -1,6 +1,8 @@
 // Measures the costs of steps and drafts on this machine, with made-up requests.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -25,6 +27,9 @@ struct MeasuredEngine {
   int max_length = 8;  ///< limit on the rounds of a draft
   int paths = 1;       ///< paths of a draft tree
   int owners = 1;      ///< number of owners of KV in the group (kv/block_owners.hpp)
+  /// Waits, for at most `seconds`, until the node's other measuring ranks have come to `place` too.
+  /// Places rise, and are the same for the same step or draft on all ranks. Empty: nobody waits.
+  std::function<void(std::uint64_t place, double seconds)> meet = {};
 };
 
 struct MeasurementBudget {
@@ -47,9 +52,10 @@ struct CostMeasurement {
 ///
 /// All points (sizes of steps and drafts) are measured in turn, over and over in a changing order.
 /// So a burst of other work hits one measurement of many points, not all of one. A point's cost is
-/// the lower quartile of its times. Other work only adds to times, but a minimum would favour
-/// points that were measured more often. The budget is kept, except for what a table needs: a step
-/// and drafts for one request, and the same for a full batch.
+/// the median of its times: other work that is always there slows down a rollout too. Ranks of a
+/// node measure the same point at the same time, because they share the bandwidth of its memory,
+/// and do the same kind of work in a rollout. The budget is kept, except for what a table needs: a
+/// step and drafts for one request, and the same for a full batch.
 [[nodiscard]] CostMeasurement measure_costs(const MeasuredEngine& engine, const Clock& clock,
                                             const MeasurementBudget& budget);
 
