@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "app/terminal/terminal.hpp"
 #include "io/config/cost_profile.hpp"
+#include "runtime/core/stopwatch.hpp"
 #include "runtime/costs/transfer_measurement.hpp"
 #include "runtime/fabric/rendezvous.hpp"
 #include "runtime/protocol/participant.hpp"
@@ -49,7 +51,14 @@ CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget
   for (const auto& [d, drafter] : rank.compute.drafters)
     engine.drafters.push_back({plan.drafters[d].name, *drafter});
   if (rendezvous != nullptr) {
-    engine.meet = [&](std::uint64_t place, double seconds) { rendezvous->come(place, seconds); };
+    engine.meet = [&, random = std::mt19937(me)](std::uint64_t place, double step,
+                                                 double patience) mutable {
+      rendezvous->come(place, patience);
+      // Ranks in step with one another would read KV at the same moments, step after step.
+      const double until = steady_seconds() + std::uniform_real_distribution(0.0, step)(random);
+      while (steady_seconds() < until) {
+      }
+    };
   }
   CostMeasurement measured = measure_costs(engine, rank.clock, budget);
   group.finish({});

@@ -127,8 +127,9 @@ class Measurement {
     list_long();
     for (int pass = 1; pass <= kPasses; ++pass) {
       for (const auto& [place, point] : in_order(pass)) {
-        if (engine_.meet) engine_.meet(place, std::min(remaining(), kPointShare * deadline_));
-        measure(*point, expected(*point));
+        const double step = expected(*point);
+        if (engine_.meet) engine_.meet(place, step, std::min(remaining(), kPointShare * deadline_));
+        measure(*point, step);
       }
     }
     for (std::size_t d = 0; d < engine_.drafters.size(); ++d) finish_drafts(d);

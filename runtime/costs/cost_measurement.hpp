@@ -27,9 +27,10 @@ struct MeasuredEngine {
   int max_length = 8;  ///< limit on the rounds of a draft
   int paths = 1;       ///< paths of a draft tree
   int owners = 1;      ///< number of owners of KV in the group (kv/block_owners.hpp)
-  /// Waits, for at most `seconds`, until the node's other measuring ranks have come to `place` too.
-  /// Places rise, and are the same for the same step or draft on all ranks. Empty: nobody waits.
-  std::function<void(std::uint64_t place, double seconds)> meet = {};
+  /// Waits, for at most `patience` seconds, until the node's other measuring ranks have come to
+  /// `place` too, and then for a random part of `step` seconds. Places rise, and are the same for
+  /// the same step or draft on all ranks. Empty: nobody waits.
+  std::function<void(std::uint64_t place, double step, double patience)> meet = {};
 };
 
 struct MeasurementBudget {
