@@ -75,7 +75,8 @@ CostTable read_table(const YamlNode& root) {
                        [&](const YamlNode& value) { drafter.model = Text{}.read(value, ""); }},
                       curve("first", drafter.first, false),
                       curve("round", drafter.round, false),
-                      curve("catch_up", drafter.catch_up, false)});
+                      curve("catch_up", drafter.catch_up, false),
+                      curve("next", drafter.next, false)});
     }
   };
   const auto transfer = [&](const YamlNode& node) {
@@ -123,11 +124,11 @@ std::string cost_profile_text(const CostTable& table) {
                      curve_text("prefill", table.prefill, "");
   if (!table.drafters.empty()) text += "drafters:\n";
   for (const DrafterCosts& drafter : table.drafters) {
-    text += "  - name: " + quote_yaml(drafter.name) + "\n" +
-            (drafter.model.empty() ? "" : "    model: " + quote_yaml(drafter.model) + "\n") +
-            curve_text("first", drafter.first, "    ") +
-            curve_text("round", drafter.round, "    ") +
-            curve_text("catch_up", drafter.catch_up, "    ");
+    text +=
+        "  - name: " + quote_yaml(drafter.name) + "\n" +
+        (drafter.model.empty() ? "" : "    model: " + quote_yaml(drafter.model) + "\n") +
+        curve_text("first", drafter.first, "    ") + curve_text("round", drafter.round, "    ") +
+        curve_text("catch_up", drafter.catch_up, "    ") + curve_text("next", drafter.next, "    ");
   }
   if (table.transfer) {
     text += "transfer:\n  latency: " + figure(table.transfer->latency) +

@@ -139,6 +139,7 @@ class Measurement {
  private:
   struct DrafterPoints {
     Points first, whole, catch_up;  ///< drafts of one round, of length_ rounds, catching up
+    Points next;                    ///< drafts of one round that go on from earlier drafts
     int started[2] = {0, 0};        ///< requests started: [0] without context, [1] with it
   };
 
@@ -168,6 +169,7 @@ class Measurement {
       all.push_back(&d.first);
       all.push_back(&d.whole);
       all.push_back(&d.catch_up);
+      all.push_back(&d.next);
     }
     return all;
   }
@@ -328,6 +330,12 @@ class Measurement {
       p.run = [=, this] { return draft(d, requests, context, length); };
       points->push_back(std::move(p));
     }
+    if (!engine_.drafters[d].drafter.capabilities().branches) return;
+    Point p;
+    p.rows = requests;
+    p.context = context;
+    p.run = [=, this] { return go_on(d, requests, context); };
+    drafters_[d].next.push_back(std::move(p));
   }
 
   /// Request number i of a drafter. Requests without context are siblings with one short prompt.
@@ -385,11 +393,22 @@ class Measurement {
     return propose(d, requests, context, length);
   }
 
-  [[nodiscard]] double propose(std::size_t d, int requests, int context, int length) {
+  /// Seconds of drafting the token after those that earlier drafts took as said, one more each
+  /// time.
+  [[nodiscard]] double go_on(std::size_t d, int requests, int context) {
+    if (start_drafts(d, requests, context)) static_cast<void>(propose(d, requests, context, 1));
+    said_ = said_ % length_ + 1;
+    return propose(d, requests, context, 1, made_up_text(said_, engine_.vocab));
+  }
+
+  [[nodiscard]] double propose(std::size_t d, int requests, int context, int length,
+                               const std::vector<TokenId>& assumed = {}) {
     slots_.clear();
     outputs_.resize(std::max(outputs_.size(), static_cast<std::size_t>(requests)));
-    for (int i = 0; i < requests; ++i)
+    for (int i = 0; i < requests; ++i) {
       slots_.push_back(slot(made_up(d, context, i), outputs_[i], length, engine_.paths));
+      slots_.back().assumed = assumed;
+    }
     const double begin = clock_.now();
     engine_.drafters[d].drafter.propose(slots_, begin);
     const double seconds = clock_.now() - begin;
@@ -515,6 +534,7 @@ class Measurement {
       if (lags(d)) costs.first = with_second_row(costs);
       const auto one = [&](const Point& p) { return costs.first.seconds(1, p.context); };
       costs.catch_up = beyond(drafters_[d].catch_up, one, 1);
+      costs.next = curve_of(drafters_[d].next);
       table.drafters.push_back(std::move(costs));
     }
     m.seconds = clock_.now() - start_;
@@ -533,6 +553,7 @@ class Measurement {
   int request_rows_ = 1;  ///< limit on the rows of a request in a step
   int sequences_ = 1;
   int length_ = 1;        ///< rounds of a longer draft
+  int said_ = 0;          ///< tokens that the last draft of go_on() took as said
   int with_context_ = 0;  ///< sequences whose KV is filled
   int count_ = 0;
   Points decode_, verify_, prefill_;

@@ -66,6 +66,10 @@ struct DrafterCosts {
   /// Shape and dtype of the draft model or head, like CostConditions::model; empty: the drafter has
   /// none, or the table is by an earlier version.
   std::string model = {};
+  /// Drafting one more token for each of `rows` requests in a call of its own, as drafter ranks do:
+  /// the drafter has computed all text before it, and no step goes before the call. Empty: not
+  /// measured, and such a call costs as much as `first`. Only simulated drafters read it.
+  CostCurve next = {};
 };
 
 /// Costs of moving bytes to another rank.

@@ -111,14 +111,32 @@ void ModelledDrafter::propose(std::span<draft::DraftSlot> batch, double, draft::
   spend(batch, deep, right);
 }
 
+/// Seconds of a call's first round, in which `going_on` of the `rows` drafts follow tokens of the
+/// drafter's last call.
+double ModelledDrafter::first_seconds(int rows, int going_on, double context) const {
+  if (going_on == 0 || costs_.next.empty()) return costs_.first.seconds(rows, context);
+  const int anew = rows - going_on;
+  const double all = costs_.next.seconds(rows, context);
+  if (anew == 0) return all;
+  return all +
+         std::max(0.0, costs_.first.seconds(anew, context) - costs_.next.seconds(anew, context));
+}
+
 void ModelledDrafter::spend(std::span<const draft::DraftSlot> batch, std::span<const int> deep,
                             std::span<const std::int32_t> right, double other_seconds) {
   double context = 0;
   double behind = 0;
+  int going_on = 0;  // drafts that follow tokens of the drafter's last call
   for (std::size_t i = 0; i < batch.size(); ++i) {
     DraftedRequest& r = requests_.at(batch[i].id);
     context += text(r);
-    if (batch[i].branch == 0) behind += lag(r);  // a branch continues KV that its chain computes
+    const auto from = text(r) + static_cast<std::int32_t>(batch[i].assumed.size());
+    const bool goes_on = batch[i].branch != 0 || r.drafted_to == from;
+    if (batch[i].count > 0 && !batch[i].assumed.empty() && goes_on) ++going_on;
+    if (batch[i].branch == 0) {  // a branch continues KV that its chain computes
+      behind += lag(r);
+      r.drafted_to = from + batch[i].count;
+    }
     // A draft leaves the KV of all its tokens except the last, from which no call went on.
     const auto ahead = static_cast<std::int32_t>(batch[i].assumed.size()) + batch[i].count - 1;
     r.computed = std::max(r.computed, text(r) + std::clamp(ahead, 0, right[i]));
@@ -126,7 +144,7 @@ void ModelledDrafter::spend(std::span<const draft::DraftSlot> batch, std::span<c
   }
   if (deep.empty()) return;
   context /= static_cast<double>(batch.size());
-  double seconds = other_seconds + costs_.first.seconds(deep[0], context);
+  double seconds = other_seconds + first_seconds(deep[0], going_on, context);
   for (std::size_t level = 1; level < deep.size(); ++level)
     seconds += costs_.round.seconds(deep[level], context);
   if (behind > 0 && !costs_.catch_up.empty()) {

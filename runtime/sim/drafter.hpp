@@ -60,6 +60,7 @@ class ModelledDrafter : public draft::Drafter,
     const Response* response = nullptr;
     std::int32_t tokens = 0;          ///< committed tokens of the response
     std::int32_t computed = 0;        ///< positions, prompt included, whose KV a draft model has
+    std::int32_t drafted_to = -1;     ///< positions after the last draft of its chain
     bool drafted = false;             ///< its prompt is in prompts_
     RequestDrafts::Drift drift = {};  ///< where the last draft was
   };
@@ -76,6 +77,7 @@ class ModelledDrafter : public draft::Drafter,
  private:
   [[nodiscard]] int lag(const DraftedRequest& r) const;
   [[nodiscard]] int references(std::uint32_t prompt) const;
+  [[nodiscard]] double first_seconds(int rows, int going_on, double context) const;
   [[nodiscard]] std::int32_t text(const DraftedRequest& r) const {
     return static_cast<std::int32_t>(r.response->prompt->tokens.size()) + r.tokens;
   }

@@ -24,6 +24,7 @@ CostTable example() {
   table.drafters.push_back({"model:/a \"b\"", CostCurve({{1, 3e-3}}),
                             CostCurve({{1, 1e-3}, {64, 2e-3}}, 3e-11), CostCurve({{16, 4e-3}})});
   table.drafters.back().model = "qwen2 3 layers, bf16";
+  table.drafters.back().next = CostCurve({{1, 2e-3}, {8, 3e-3}});
   table.transfer = TransferCosts{1e-5, 1.25e10};
   return table;
 }
@@ -66,6 +67,7 @@ TEST(CostProfile, ReadsBackWhatWasWritten) {
     expect_equal(read.drafters[d].first, table.drafters[d].first);
     expect_equal(read.drafters[d].round, table.drafters[d].round);
     expect_equal(read.drafters[d].catch_up, table.drafters[d].catch_up);
+    expect_equal(read.drafters[d].next, table.drafters[d].next);
   }
   ASSERT_TRUE(read.transfer);
   EXPECT_DOUBLE_EQ(read.transfer->latency, 1e-5);

@@ -31,6 +31,7 @@ struct Truth {
   double position = 1e-7, drafted = 2e-8;  ///< each row's, first and others of a request
   double first = 4e-4, round = 1e-4, draft_row = 1e-5;
   double catch_up = 2e-6;  ///< a token
+  double next = 1.5e-4;    ///< as `first`, of a call that goes on from assumed tokens
   double noise = 0;        ///< share by which times vary, upwards
   /// Every second share of so long a time everything takes three times as long.
   double burst = 0;
@@ -118,9 +119,12 @@ class ModelledDrafter final : public draft::Drafter, public draft::LaggingState 
   }
   void commit(RequestId, std::span<const TokenId>, double) override { FAIL(); }
   [[nodiscard]] int lag(RequestId id) const override { return lag_.at(id); }
-  [[nodiscard]] draft::Capabilities capabilities() override { return {.state = this}; }
+  [[nodiscard]] draft::Capabilities capabilities() override {
+    return {.state = this, .branches = true};
+  }
   void propose(std::span<draft::DraftSlot> batch, double, draft::Levels*) override {
-    double seconds = truth_.first - truth_.round;
+    const bool goes_on = !batch.front().assumed.empty();
+    double seconds = (goes_on ? truth_.next : truth_.first) - truth_.round;
     int rounds = 0;
     for (draft::DraftSlot& slot : batch) {
       seconds += truth_.catch_up * std::exchange(lag_.at(slot.id), 0);
@@ -174,6 +178,7 @@ void expect_true(const CostTable& table, const Truth& t, double tolerance) {
   near(table.first_seconds(8, 0), t.first + 16 * t.draft_row);  // with a second row each
   near(table.round_seconds(8, 0), t.round + 8 * t.draft_row);
   near(table.catch_up_seconds(256, 0), 256 * t.catch_up);
+  near(table.drafters.at(0).next.seconds(8), t.next + 8 * t.draft_row);
 }
 
 TEST(CostMeasurement, FindsWhatThingsCost) {

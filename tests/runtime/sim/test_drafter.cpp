@@ -16,12 +16,13 @@ namespace {
 constexpr int kNgram = 0, kModel = 1;
 
 /// Of easy numbers. Past one point costs rise in proportion.
-DrafterCosts costs(bool lags) {
+DrafterCosts costs(bool lags, const CostCurve& next) {
   DrafterCosts costs{.name = "draft",
                      .first = CostCurve({{1, 1}}, 0.01),
                      .round = CostCurve({{1, 0.1}}, 0.001),
                      .catch_up = {}};
   if (lags) costs.catch_up = CostCurve({{4, 8}, {100, 200}});
+  costs.next = next;
   return costs;
 }
 
@@ -34,10 +35,11 @@ Workload learning_from_siblings(Workload work) {
 
 class Drafting {
  public:
-  explicit Drafting(int method = kModel, bool lags = true, bool learns = false)
+  explicit Drafting(int method = kModel, bool lags = true, bool learns = false,
+                    const CostCurve& next = {})
       : work(learns ? learning_from_siblings(modelled_work(2, 3)) : modelled_work(2, 3)),
         responses(work, kNoiseSeed, 0),
-        costs_(costs(lags)),
+        costs_(costs(lags, next)),
         actor_(world),
         drafter(world, actor_.id, costs_, method, work.acceptance, responses) {}
 
@@ -121,6 +123,22 @@ TEST(ModelledDrafter, ADraftIsAFirstRoundAndFurtherOnes) {
   EXPECT_NEAR(d.seconds, (2 + 0.01 * 2 * 25) + 2 * (0.1 + 0.001 * 25), 1e-9);
   d.propose({{{0, 0}, 0}});
   EXPECT_EQ(d.seconds, 0);
+}
+
+TEST(ModelledDrafter, ADraftThatGoesOnFromTheLastOneCostsWhatWasMeasuredOfThat) {
+  Drafting d(kModel, false, false, CostCurve({{1, 0.2}}));
+  d.start({0, 0}, 10);  // texts of 30 and 20 tokens
+  d.start({1, 0});
+  std::vector<TokenId> chain = d.propose({{{0, 0}, 1}})[0];
+  EXPECT_NEAR(d.seconds, 1 + 0.01 * 30, 1e-9);
+  chain.push_back(d.propose({{{0, 0}, 1, chain}})[0][0]);
+  EXPECT_NEAR(d.seconds, 0.2, 1e-9);
+  d.commit({0, 0}, 10, 1);
+  chain.erase(chain.begin());
+  d.propose({{{0, 0}, 2, chain}, {{1, 0}, 1}});
+  EXPECT_NEAR(d.seconds, 2 * 0.2 + (1 + 0.01 * 25.5 - 0.2) + (0.1 + 0.001 * 25.5), 1e-9);
+  d.propose({{{0, 0}, 1, chain}});  // after fewer tokens than were drafted
+  EXPECT_NEAR(d.seconds, 1 + 0.01 * 31, 1e-9);
 }
 
 TEST(ModelledDrafter, CatchesUpWithWhatIsCommitted) {
