@@ -166,7 +166,8 @@ class Batcher {
   void arrived(RequestId id, bool complete);
   /// A step without rows, to do the pending work on KV now instead of with the next step.
   [[nodiscard]] const Step& kv_work();
-  /// Takes a request out of the batch, not between plan() and commit(). kv_work() must be done.
+  /// Takes a request out of the batch, not between plan() and commit(). kv_work() must be done. A
+  /// request whose prompt is incomplete hands the prompt over to a sibling, which is new work.
   [[nodiscard]] Departure leave(RequestId id);
   /// Copies a request that goes on here, with the full blocks of its KV. Needs the same as leave().
   [[nodiscard]] Departure copy(RequestId id);

@@ -427,6 +427,7 @@ void Verifier::end_turns() {
   const std::vector<RequestId> over = ports_.batcher.take_turns();
   if (over.empty()) return;
   changed_ = true;
+  // Once for all of them: their prompts are complete, so none leaves new work to be done.
   (void)ports_.group.run(ports_.batcher.kv_work());
   for (const RequestId id : over) {
     engine::Departure departure = ports_.batcher.leave(id);
