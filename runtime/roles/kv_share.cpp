@@ -250,12 +250,6 @@ void KvShare::obey(const protocol::ForeseeKv& command) {
 
 // ---- Progress of transfers and store operations.
 
-void KvShare::settle() {
-  if (store_ == nullptr) return;
-  store_->settle();
-  for (auto& [key, under_way] : under_way_) go_on(under_way);
-}
-
 void KvShare::go_on(UnderWay& under_way) {
   if (!under_way.stored || under_way.held) return;
   const std::optional<bool> ended = store_->ended(*under_way.stored);
@@ -304,10 +298,8 @@ void KvShare::account(RankSummary& summary) const {
   summary.pool_restoring_seconds += restoring_seconds_;
 }
 
-std::optional<bool> KvShare::ended(std::uint64_t key) {
-  const auto at = under_way_.find(key);
-  if (at == under_way_.end()) throw std::logic_error("no command has this key");
-  UnderWay& under_way = at->second;
+/// Returns nothing while the command is in flight, and whether it is complete when it has ended.
+std::optional<bool> KvShare::ended(UnderWay& under_way) {
   go_on(under_way);
   if (under_way.stored && !under_way.held) return std::nullopt;
   for (const Part& part : under_way.parts) {
@@ -325,17 +317,26 @@ std::optional<bool> KvShare::ended(std::uint64_t key) {
     store_->let_go(*under_way.stored);
     record(under_way, complete);
   }
-  under_way_.erase(at);
+  return complete;
+}
+
+std::optional<bool> KvShare::ended(std::uint64_t key) {
+  const auto at = under_way_.find(key);
+  if (at == under_way_.end()) throw std::logic_error("no command has this key");
+  const std::optional<bool> complete = ended(at->second);
+  if (complete) under_way_.erase(at);
   return complete;
 }
 
 std::vector<protocol::KvMoved> KvShare::take_ended() {
-  settle();
-  std::vector<std::uint64_t> keys;
-  for (const auto& [key, under_way] : under_way_) keys.push_back(key);
+  if (store_ != nullptr) store_->settle();
   std::vector<protocol::KvMoved> moved;
-  for (const std::uint64_t key : keys) {
-    if (const std::optional<bool> complete = ended(key)) moved.push_back({key, *complete ? 1 : 0});
+  for (auto at = under_way_.begin(); at != under_way_.end();) {
+    const auto now = at++;
+    const std::optional<bool> complete = ended(now->second);
+    if (!complete) continue;
+    moved.push_back({now->first, *complete ? 1 : 0});
+    under_way_.erase(now);
   }
   return moved;
 }

@@ -55,8 +55,6 @@ class KvShare {
   /// Commands that are in flight for the dropped KV end incomplete.
   void obey(const protocol::DropKv& command);
   void obey(const protocol::ForeseeKv& command);
-  /// Notes which store operations have ended, and starts the sends that waited for stored KV.
-  void settle();
   /// Returns nothing while this rank's share of the command with this key is in flight. When the
   /// share has ended, returns one time whether it is complete, and forgets the command.
   [[nodiscard]] std::optional<bool> ended(std::uint64_t key);
@@ -64,8 +62,8 @@ class KvShare {
   [[nodiscard]] bool divided() const { return owner_.owners > 1; }
   /// Adds the store's counts and seconds to the summary.
   void account(RankSummary& summary) const;
-  /// Calls settle(), and returns the commands that have ended since the last call. To be called
-  /// after every wake-up.
+  /// Notes which store operations have ended, starts the sends that waited for stored KV, and
+  /// returns the commands that have ended since the last call. To be called after every wake-up.
   [[nodiscard]] std::vector<protocol::KvMoved> take_ended();
 
  private:
@@ -84,6 +82,7 @@ class KvShare {
   };
 
   UnderWay& begin(std::uint64_t key, KvPoolUse use, std::size_t blocks);
+  [[nodiscard]] std::optional<bool> ended(UnderWay& under_way);
   [[nodiscard]] std::vector<std::byte*> places(std::span<const std::int32_t> blocks) const;
   [[nodiscard]] std::span<std::byte> block(std::int32_t name) const {
     return memory_.block(owner_.number(name));

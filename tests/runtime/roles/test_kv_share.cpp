@@ -329,7 +329,6 @@ TEST(Group, StoresAndRestoresWithItsMembers) {
       member.turn();
       first.rest();
       second.rest();
-      first.share.settle();
       while (const auto envelope = leaders.poll()) {
         const auto moved = std::get<protocol::KvMoved>(protocol::decode(envelope->bytes));
         members_share[moved.key] = moved.complete != 0;
