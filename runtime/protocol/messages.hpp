@@ -98,7 +98,7 @@ struct Ready {
 struct Move {
   RequestId id;
   std::uint64_t key = 0;  ///< names the move, and is the new holder's version
-  policy::GroupRanks to;  ///< the receiver; with degree 0: the coordinator
+  policy::GroupRanks to;  ///< the receiver; with leader kToTable: the coordinator
 };
 
 /// Coordinator to verifier: let another group race for this request, unless it has ended.

@@ -341,7 +341,8 @@ void Coordinator::move(const policy::RequestMove& move) {
   const int holder = requests_.leased().at(move.id).group;
   const std::uint64_t key = requests_.move(move.id, move.to);
   const bool back = move.to == policy::kToTable;
-  send(holder, Move{move.id, key, back ? policy::GroupRanks{0, 0} : groups_.at(move.to).ranks});
+  const policy::GroupRanks to = back ? policy::GroupRanks{move.to} : groups_.at(move.to).ranks;
+  send(holder, Move{move.id, key, to});
 }
 
 void Coordinator::race(const policy::RaceOrder& order) {

@@ -280,7 +280,7 @@ void Verifier::let_go() {
     conversations_.leave(move.id);
     if (ports_.speculator != nullptr) ports_.speculator->leave(move.id);
     ++moved_;
-    if (move.to.tp == 0) {
+    if (move.to.leader == policy::kToTable) {
       const policy::KeptKv stored = kv_.store(move.key, std::move(left.parcel));
       ports_.mailbox.send(Address::coordinator(),
                           encode(Returned{std::move(left.request.trajectory), stored}));

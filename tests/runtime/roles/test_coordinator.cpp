@@ -134,7 +134,8 @@ TEST(Coordinator, RenewsLeasesWhileThereIsRoomAndElseTakesTheRequestBack) {
   EXPECT_EQ(std::get<Renew>(answers[0]).until, 32U);
   const Move& back = std::get<Move>(answers[1]);
   EXPECT_EQ(back.id, (RequestId{0, 1}));
-  EXPECT_EQ(back.to.tp, 0) << "to the coordinator: the one block left is the other's";
+  EXPECT_EQ(back.to.leader, policy::kToTable)
+      << "the coordinator: the one block left is the other's";
 
   Returned returned{.trajectory = {}, .kv = {back.key, {0, 2}, 15, {}}};
   returned.trajectory.id = {0, 1};
