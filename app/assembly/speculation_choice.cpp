@@ -49,10 +49,10 @@ std::string how(const policy::SpeculationPlan& plan) {
     case SpeculationMode::plain:
       return "plain decoding";
     case SpeculationMode::coupled:
-      return fmt::format("coupled, drafts of {} by {}", plan.window, plan.method);
+      return fmt::format("coupled, drafts of {} by {}", plan.draft_length, plan.method);
     case SpeculationMode::decoupled:
       return fmt::format("decoupled, {}, window {}, {}", counted(plan.drafters, "drafter rank"),
-                         plan.window, plan.method);
+                         plan.draft_length, plan.method);
   }
   return "";
 }
@@ -182,7 +182,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
                         ? fmt::format("speculation.mode is {}", name_of(*speculation.mode))
                         : reason_of(choice, speculation.policy);
   }
-  if (choice.drafter_ranks > 0) choice.window.tokens = chosen.window;
+  if (choice.drafter_ranks > 0) choice.window.tokens = chosen.draft_length;
 }
 
 /// Sorts drafters by the draft ladder if costs are known. Otherwise keeps their order.

@@ -9,7 +9,7 @@ namespace paceline::app {
 
 /// Estimated lower bounds, in seconds, for any schedule on the run's ranks. They follow from the
 /// cost tables and the speeds of speculation_speed.hpp. Whatever the configuration sets, each
-/// request is assumed to have the best tensor-parallel degree, speculation mode and draft window,
+/// request is assumed to have the best tensor-parallel degree, speculation mode and draft length,
 /// and a single drafter. An eager drafter rank, which sends each token at once, also drafts a
 /// branch from its second choice for each token. Acceptance has its mean value, and a head's tree
 /// counts as a chain. So luck, several drafters or trees can make a run faster than the bounds.

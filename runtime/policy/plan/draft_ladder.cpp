@@ -41,7 +41,7 @@ std::vector<Ladder> build_ladders(const CostTable& table, const LadderLoad& load
             coupled_speed(costs, point.acceptance, w, load.batch).tokens_per_second / plain;
         if (speedup <= point.speedup) continue;
         point.speedup = speedup;
-        point.window = w;
+        point.draft_length = w;
       }
       ladder.points.push_back(point);
     }
@@ -79,8 +79,9 @@ std::string ladder_text(const CostTable& table, const LadderLoad& most) {
       text += fmt::format("  {:>12.1f}", ladders.front().points[rung].acceptance);
       for (const Ladder& ladder : ladders) {
         const LadderPoint& point = ladder.points[rung];
-        text += fmt::format("  {:>{}}", fmt::format("{:.2f} ({})", point.speedup, point.window),
-                            std::max<std::size_t>(12, ladder.method.size()));
+        text +=
+            fmt::format("  {:>{}}", fmt::format("{:.2f} ({})", point.speedup, point.draft_length),
+                        std::max<std::size_t>(12, ladder.method.size()));
       }
       text += "\n";
     }

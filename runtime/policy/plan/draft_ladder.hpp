@@ -11,11 +11,11 @@
 
 namespace paceline::policy {
 
-/// A rung: a method's speedup with its best window at one acceptance.
+/// A rung: a method's speedup with its best draft length at one acceptance.
 struct LadderPoint {
   double acceptance = 0;
-  double speedup = 1;  ///< over plain decoding; below 1: drafting slows down
-  int window = 1;      ///< tokens of the best window
+  double speedup = 1;    ///< over plain decoding; below 1: drafting slows down
+  int draft_length = 1;  ///< tokens
 };
 
 /// The ladder of one method.

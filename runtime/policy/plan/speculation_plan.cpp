@@ -142,7 +142,7 @@ class Search {
   }
 
   [[nodiscard]] double coupled_rate(const CostTable& table, const DraftMethod& method,
-                                    const Load& load, int* window = nullptr) const {
+                                    const Load& load, int* length = nullptr) const {
     const DrafterCosts* drafter = costs_of(table, method.name);
     if (drafter == nullptr) return plain_speed(table, load.context, load.b).tokens_per_second;
     const SpeculationCosts costs{table, *drafter, load.context, facts_.max_batch};
@@ -151,7 +151,7 @@ class Search {
       const double now = drafts_of(w, costs, method, load.b).tokens_per_second;
       if (now <= best) continue;
       best = now;
-      if (window != nullptr) *window = w;
+      if (length != nullptr) *length = w;
     }
     return adapted(table, load, best);
   }
@@ -209,14 +209,15 @@ class Search {
       if (drafter == nullptr) continue;
       const SpeculationCosts costs{verifier.table, *drafter, facts_.context, facts_.max_batch};
       SpeculationPlan plan;
-      (void)coupled_rate(verifier.table, method, {s.batch, s.active, facts_.context}, &plan.window);
-      const Speed start = drafts_of(plan.window, costs, method, s.batch);
+      (void)coupled_rate(verifier.table, method, {s.batch, s.active, facts_.context},
+                         &plan.draft_length);
+      const Speed start = drafts_of(plan.draft_length, costs, method, s.batch);
       plan.mode = SpeculationMode::coupled;
       plan.tp = verifier.tp;
       plan.method = method.name;
       plan.explanation =
           fmt::format("{} by {} ({:.2f} accepted) in {}, a step of {} in {}: {:.2f} tokens a step",
-                      counted(plan.window, "token"), method.name, method.acceptance,
+                      counted(plan.draft_length, "token"), method.name, method.acceptance,
                       milliseconds(start.draft), counted(std::lround(s.batch), "request"),
                       milliseconds(start.step - start.draft), start.committed);
       plan.settings = "speculation.mode=coupled";
@@ -262,7 +263,7 @@ class Search {
       if (std::tie(speed, pieces) <= std::tie(plan.tokens_per_second, in_pieces)) return;
       plan.tokens_per_second = speed;
       in_pieces = pieces;
-      plan.window = w;
+      plan.draft_length = w;
     };
     if (settings_.window) consider(*settings_.window);
     // Windows begin at 2. A draft of one token comes after the target has said this token.
@@ -271,12 +272,12 @@ class Search {
       consider(w);
     }
     // A mode that the settings ask for gets a plan, even if the search finds no useful window.
-    if (plan.window == 0 && settings_.mode == SpeculationMode::decoupled)
+    if (plan.draft_length == 0 && settings_.mode == SpeculationMode::decoupled)
       consider(std::min(2, facts_.longest_draft));
-    if (plan.window == 0) return;
+    if (plan.draft_length == 0) return;
     const Speed start =
         eager ? one_by_one(costs, method, s.batch, drafted_for)
-              : decoupled_speed(costs, method.acceptance, plan.window, s.batch, drafted_for);
+              : decoupled_speed(costs, method.acceptance, plan.draft_length, s.batch, drafted_for);
     plan.mode = SpeculationMode::decoupled;
     plan.tp = verifier.tp;
     plan.groups = s.groups;
@@ -284,11 +285,11 @@ class Search {
     plan.method = method.name;
     plan.explanation = fmt::format(
         "{} by {} ({:.2f} accepted) for {} in {}, a step of {:.0f} in {}: {:.2f} tokens a step",
-        eager ? "each token at once" : fmt::format("a window of {}", plan.window), method.name,
-        method.acceptance, counted(std::lround(drafted_for), "request"), milliseconds(start.draft),
-        s.batch, milliseconds(start.step), start.committed);
+        eager ? "each token at once" : fmt::format("a window of {}", plan.draft_length),
+        method.name, method.acceptance, counted(std::lround(drafted_for), "request"),
+        milliseconds(start.draft), s.batch, milliseconds(start.step), start.committed);
     plan.settings = fmt::format("speculation.mode=decoupled layout.drafters={}", drafters);
-    if (!eager) plan.settings += fmt::format(" speculation.window={}", plan.window);
+    if (!eager) plan.settings += fmt::format(" speculation.window={}", plan.draft_length);
     plans_.push_back(std::move(plan));
   }
 

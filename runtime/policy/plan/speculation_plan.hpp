@@ -30,7 +30,7 @@ struct PlanFacts {
   double requests = 1;     ///< requests at the start of the run: the paper's B
   int max_batch = 64;      ///< limit on the requests that a group decodes at a time
   double context = 0;      ///< positions that a request attends to, on average, at the start
-  int longest_draft = 8;   ///< tokens; no window is larger
+  int longest_draft = 8;   ///< tokens; no draft is longer
   int shortest_draft = 1;  ///< tokens of coupled drafts; if equal to longest_draft: a fixed length
   std::vector<VerifierConfiguration> verifiers;
   std::vector<DraftMethod> methods;  ///< a method is left out for tables without its costs
@@ -60,9 +60,9 @@ struct SpeculationPlan {
   SpeculationMode mode = SpeculationMode::plain;
   int tp = 1;
   int groups = 1;
-  int drafters = 0;    ///< drafter ranks; 0 unless decoupled
-  int window = 0;      ///< tokens; 0: nothing is drafted
-  std::string method;  ///< drafting method; empty: nothing is drafted
+  int drafters = 0;      ///< drafter ranks; 0 unless decoupled
+  int draft_length = 0;  ///< tokens of a draft (decoupled: of a window); 0: nothing is drafted
+  std::string method;    ///< drafting method; empty: nothing is drafted
   /// Predicted for all groups together, over the whole run, or at its start if there is no `drain`.
   double tokens_per_second = 0;
   std::string explanation;  ///< how the estimate was made
@@ -72,7 +72,7 @@ struct SpeculationPlan {
 /// Algorithm 1: searches every degree, every number of drafter ranks and every window for the plan
 /// that is predicted to be the fastest. By the same estimate it compares plain and coupled
 /// decoding, because with few ranks a drafter rank may be worth less than one more verifier.
-/// Returns one plan for each mode, degree, number of drafters and method, with its best window, by
+/// Returns one plan for each mode, degree, number of drafters and method, with its best length, by
 /// falling speed. Of plans of equal speed the simpler comes first. Empty if the settings allow no
 /// plan.
 ///

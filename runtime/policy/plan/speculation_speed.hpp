@@ -9,7 +9,7 @@
 namespace paceline::policy {
 
 // Below, p is the probability, in [0, 1], that a drafted token is accepted given that the drafted
-// tokens before it were; w is the drafting window in tokens, at least 1.
+// tokens before it were; w >= 1 is the number of tokens in a draft, or in a decoupled window.
 
 // tau_w: tokens that a request gets in the time of one window, on average.
 //
@@ -110,7 +110,7 @@ struct Speed {
   double tokens_per_second = 0;  ///< tokens a second of one request: TGS of the paper
   double committed = 1;          ///< tokens that a request gets in a step
   double step = 0;               ///< seconds from one step to the next
-  double draft = 0;              ///< seconds of drafting a window
+  double draft = 0;              ///< seconds of drafting w tokens
 };
 
 [[nodiscard]] Speed plain_speed(const CostTable& table, double context, double b);

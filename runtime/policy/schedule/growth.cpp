@@ -136,7 +136,7 @@ class Growth {
     return std::max(seconds(*larger_, of_large), seconds(*now_, of_small));
   }
 
-  /// Seconds in which each of a group's requests gets a token, with the best window.
+  /// Seconds in which each of a group's requests gets a token, with the best draft length.
   [[nodiscard]] double token_seconds(const CostTable& costs, double requests,
                                      double context) const {
     double best = plain_speed(costs, context, requests).tokens_per_second;

@@ -29,11 +29,11 @@ TEST(DraftLadder, RisesWithAcceptanceAndFallsWithTheCostOfDrafting) {
   const std::vector<Ladder> ladders = build_ladders(figure_10(), {16, 0, 8});
   ASSERT_EQ(ladders.size(), 3U);
   const std::string text = ladder_text(figure_10(), {16, 0, 8});
-  fmt::print("speedup (window)\n{}", text);
+  fmt::print("speedup (draft length)\n{}", text);
   for (const char* batch : {"16 requests", "2 requests", "1 request "})
     EXPECT_NE(text.find(batch), std::string::npos) << batch;
   EXPECT_NE(text.find(fmt::format("{:.2f} ({})", ladders[1].points[12].speedup,
-                                  ladders[1].points[12].window)),
+                                  ladders[1].points[12].draft_length)),
             std::string::npos);
   for (const Ladder& ladder : ladders) {
     EXPECT_LT(ladder.speedup(0), 1.0 + 1e-9);  // a draft that is never accepted
@@ -57,13 +57,13 @@ TEST(DraftLadder, IsTheMeanOverTokensMarkedAtRandom) {
     const LadderPoint& point = ladder.points[15];  // 0.75
     std::bernoulli_distribution accepted(point.acceptance);
     const SpeculationCosts costs{table, table.drafters[&ladder - ladders.data()], 0, 16};
-    const double seconds =
-        costs.window_seconds(point.window, 16) + costs.verify_seconds(point.window + 1, 16);
+    const double seconds = costs.window_seconds(point.draft_length, 16) +
+                           costs.verify_seconds(point.draft_length + 1, 16);
     constexpr int kSteps = 100'000;
     double tokens = 0;
     for (int step = 0; step < kSteps; ++step) {
       int count = 0;
-      while (count < point.window && accepted(random)) ++count;
+      while (count < point.draft_length && accepted(random)) ++count;
       tokens += count + 1;
     }
     EXPECT_NEAR(tokens / kSteps / seconds * 13e-3 / point.speedup, 1, 0.01) << ladder.method;

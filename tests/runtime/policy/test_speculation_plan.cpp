@@ -65,11 +65,11 @@ double brute_force(const PlanFacts& f, int longest) {
 
 void print(const std::string& title, const std::vector<SpeculationPlan>& plans, std::size_t most) {
   fmt::print("{}\n{:>4} {:>10} {:>3} {:>7} {:>9} {:>7} {:>10}  {}\n", title, "", "mode", "tp",
-             "groups", "drafters", "window", "tokens/s", "by");
+             "groups", "drafters", "length", "tokens/s", "by");
   for (std::size_t i = 0; i < std::min(most, plans.size()); ++i) {
     const SpeculationPlan& p = plans[i];
     fmt::print("{:>4} {:>10} {:>3} {:>7} {:>9} {:>7} {:>10.0f}  {}\n", i + 1, name_of(p.mode), p.tp,
-               p.groups, p.drafters, p.window, p.tokens_per_second, p.method);
+               p.groups, p.drafters, p.draft_length, p.tokens_per_second, p.method);
   }
 }
 
@@ -91,12 +91,12 @@ TEST(SpeculationPlan, ByHand) {
   // Coupled, a request a rank: w = 1 gives 1.5 / 11 ms, w = 2 gives 1.75 / 12 ms, w = 3 gives
   // 1.875 / 13 ms, w = 4 gives 1.9375 / 14 ms.
   EXPECT_EQ(plans[0].mode, SpeculationMode::coupled);
-  EXPECT_EQ(plans[0].window, 2);
+  EXPECT_EQ(plans[0].draft_length, 2);
   EXPECT_NEAR(plans[0].tokens_per_second, 2 * 1.75 / 12e-3, 1e-9);
   // Decoupled, both requests on one rank, as fast for two: 1 + 0.5 / (1.5 - 0.5^w) *
   // (0.5 - 0.5^w) * 2 / 10 ms.
   EXPECT_EQ(plans[1].mode, SpeculationMode::decoupled);
-  EXPECT_EQ(plans[1].window, 4);
+  EXPECT_EQ(plans[1].draft_length, 4);
   EXPECT_NEAR(plans[1].tokens_per_second,
               2 * (1 + 0.5 / (1.5 - 0.0625) * (0.5 + 0.25 + 0.125)) / 10e-3, 1e-9);
   EXPECT_EQ(plans[1].settings, "speculation.mode=decoupled layout.drafters=1 speculation.window=4");
@@ -152,7 +152,7 @@ TEST(SpeculationPlan, PruningLosesNothing) {
     ASSERT_FALSE(plans.empty());
     EXPECT_NEAR(plans.front().tokens_per_second / brute_force(f, 48), 1, 1e-9)
         << f.ranks << " ranks, " << f.requests << " requests, " << draft << " s, "
-        << f.methods[0].acceptance << ", window " << plans.front().window;
+        << f.methods[0].acceptance << ", length " << plans.front().draft_length;
   }
 }
 
@@ -163,7 +163,7 @@ TEST(SpeculationPlan, WhatIsSettledIsKeptTo) {
     EXPECT_EQ(plan.mode, SpeculationMode::decoupled);
     EXPECT_EQ(plan.groups, 3);
     EXPECT_EQ(plan.drafters, 2);
-    EXPECT_EQ(plan.window, 5);
+    EXPECT_EQ(plan.draft_length, 5);
     EXPECT_LE(plan.groups * plan.tp + plan.drafters, 16);
   }
   for (const SpeculationPlan& plan :
@@ -194,7 +194,7 @@ TEST(SpeculationPlan, WhoAsksForDrafterRanksGetsThemThoughNoWindowIsUseful) {
   const std::vector<SpeculationPlan> asked = plan_speculation(
       f, {.mode = SpeculationMode::decoupled, .groups = {}, .drafters = {}, .window = {}});
   ASSERT_FALSE(asked.empty());
-  for (const SpeculationPlan& plan : asked) EXPECT_EQ(plan.window, 1);
+  for (const SpeculationPlan& plan : asked) EXPECT_EQ(plan.draft_length, 1);
 }
 
 TEST(SpeculationPlan, ARunDrainsUntilTheLastRequest) {
@@ -292,12 +292,12 @@ TEST(SpeculationPlan, ADraftOfFixedLengthIsForeseenAtThatLength) {
   PlanSettings settings;
   settings.mode = SpeculationMode::coupled;
   const SpeculationPlan best = plan_speculation(f, settings).front();
-  ASSERT_LT(best.window, f.longest_draft);
+  ASSERT_LT(best.draft_length, f.longest_draft);
   f.shortest_draft = f.longest_draft;
   const SpeculationPlan fixed = plan_speculation(f, settings).front();
-  EXPECT_EQ(fixed.window, f.longest_draft);
+  EXPECT_EQ(fixed.draft_length, f.longest_draft);
   EXPECT_LT(fixed.tokens_per_second, best.tokens_per_second);
-  f.shortest_draft = f.longest_draft = best.window;
+  f.shortest_draft = f.longest_draft = best.draft_length;
   f.methods = {{best.method, best.method == "ngram" ? 0.3 : 0.8}};
   EXPECT_DOUBLE_EQ(plan_speculation(f, settings).front().tokens_per_second, best.tokens_per_second);
 }
@@ -312,7 +312,7 @@ TEST(SpeculationPlan, VerifiersThatAdaptDraftUnequalLengths) {
   ASSERT_EQ(plans.size(), 1U);
   const CostTable& table = f.verifiers[0].table;
   const SpeculationCosts costs{table, table.drafters[0], f.context, f.max_batch};
-  const Speed drafts = uneven_coupled_speed(costs, 0.8, plans[0].window, f.longest_draft, 16);
+  const Speed drafts = uneven_coupled_speed(costs, 0.8, plans[0].draft_length, f.longest_draft, 16);
   EXPECT_NEAR(plans[0].tokens_per_second / (64 * drafts.tokens_per_second), 1, 1e-9);
   for (int w = 1; w <= f.longest_draft; ++w) {
     EXPECT_LE(uneven_coupled_speed(costs, 0.8, w, f.longest_draft, 16).tokens_per_second,
