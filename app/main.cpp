@@ -251,8 +251,8 @@ int run(int argc, char** argv) {
   app::ShowArguments shown;
   CLI::App* show = cli.add_subcommand(
       "show",
-      "Print responses of a run, finished or still going, as text (without them: a line "
-      "for each prompt)");
+      "Print the named responses of a run, finished or still going, as text; if none is named, "
+      "an overview of its prompts");
   show->add_option("run", shown.run, "Run directory or trajectories.h5")->required();
   show->add_option("which", shown.which,
                    "PROMPT:SAMPLE, as 4:1, or PROMPT for all responses to it; both count from 0, "

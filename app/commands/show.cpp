@@ -25,8 +25,8 @@
 namespace paceline::app {
 namespace {
 
-constexpr std::size_t kPrompts = 30;      ///< largest number of prompts in the overview
-constexpr std::size_t kPromptStart = 40;  ///< characters of a prompt in the overview
+constexpr std::size_t kPrompts = 30;           ///< largest number of prompts in the overview
+constexpr std::size_t kPromptCharacters = 40;  ///< characters of a prompt in the overview
 
 class Show {
  public:
@@ -96,7 +96,6 @@ class Show {
 
   void print_line(std::size_t prompt) const {
     const std::span<const io::StoredResponse> all = responses_to(prompt);
-    const std::vector<TokenId>& tokens = run_.prompts[prompt].tokens;
     std::string at = fmt::format("{}:-", prompt);
     std::string longest = "-";
     std::string mean = "-";
@@ -122,11 +121,11 @@ class Show {
     // in all prompts. Without a question, the line shows the prompt's start.
     std::optional<std::string> text = io::question_of(run_.prompts[prompt]);
     if (!text || io::printable_start(*text, 1).empty()) {
-      const std::span<const TokenId> start(tokens.data(), std::min(tokens.size(), kPromptStart));
-      text = text_.tokenizer() ? text_.tokenizer()->decode(start) : text_.of(start);
+      const std::vector<TokenId>& tokens = run_.prompts[prompt].tokens;
+      text = text_.tokenizer() ? text_.tokenizer()->decode(tokens) : text_.of(tokens);
     }
     fmt::print("{:<10}  {:>6}  {:>6}  {:>9}  {:>11}  {}\n", at, longest, mean, all.size(), reward,
-               io::printable_start(*text, kPromptStart));
+               io::printable_start(*text, kPromptCharacters));
   }
 
   void print_prompt(std::uint64_t index) const {

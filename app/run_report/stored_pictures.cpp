@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kPrompts = 12;
 constexpr std::size_t kResponses = 2;
-constexpr std::size_t kCharacters = 4000;  // limit on the bytes of a question or response
+constexpr std::size_t kMostTextBytes = 4000;                      // limit on a question or response
 constexpr std::size_t kMostPictureBytes = std::size_t{64} << 10;  // limit on a picture's file
 constexpr std::size_t kMostBytesInAll = std::size_t{1} << 20;     // limit on the sum of these files
 
@@ -66,8 +66,8 @@ class Embedder {
 };
 
 std::string start_of(std::string text) {
-  if (text.size() <= kCharacters) return text;
-  std::size_t end = kCharacters;
+  if (text.size() <= kMostTextBytes) return text;
+  std::size_t end = kMostTextBytes;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
   return text.substr(0, end) + "...";
 }
