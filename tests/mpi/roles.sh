@@ -22,6 +22,20 @@ with h5py.File(sys.argv[1]) as f:
 PY
 }
 
+# drafted_at_once DIR: verifiers became drafters, and drafted one token for a request in each call.
+drafted_at_once() {
+  "$python" - "$1/telemetry.h5" <<'PY'
+import sys, h5py
+with h5py.File(sys.argv[1]) as f:
+    roles, first = f["roles/role"][:], f["roles/epoch"][:] == 0
+    if any(roles[first] != 0): sys.exit("not all ranks are verifiers at first")
+    drafts = [(drafted, requests) for rank in f["ranks"].values() for role, drafted, requests in
+              zip(*(rank["steps/" + name][:].tolist() for name in ("role", "drafted", "requests"))) if role == 2]
+if not sum(drafted for drafted, _ in drafts): sys.exit("no freed rank drafted")
+if any(drafted > requests for drafted, requests in drafts): sys.exit(f"several tokens in a call: {max(drafts)}")
+PY
+}
+
 # changes WHAT RANKS [ARG...]: a run as run()'s in which ranks change roles.
 changes() {
   run "$1" "$2" --set test.shuffle=[roles] --set test.seed=$((++seed)) "${@:3}"
@@ -47,6 +61,13 @@ two=(--set speculation.best_of_n=true --set speculation.policy=fixed
 changes "ranks that draft for one group" 2 "${two[@]}" --set layout.verifier_tp=1 "${shuffle[@]}"
 changes "they, drafters for all, TP 2 and 1" 4 "${delays[@]}" "${two[@]}" "${shuffle[@]}" \
   --set layout.verifier_tp=[2,1] --set layout.drafters=1
+# Even if speculation.window is set, a freed rank sends each token at once while one call drafts for all its requests. By
+# this seed rank 1 drafts in the first two epochs after the layout's.
+changes "freed ranks that draft, with a window" 3 "${two[@]}" --set layout.verifier_tp=1 --set speculation.window=3 \
+  --set engine.max_batch=128 --set test.seed=7
+if [ -n "$python" ]; then
+  if drafted_at_once "$work/run"; then ok "they sent each token at once"; else fail "drafts of freed ranks"; fi
+fi
 before=("${two[@]}" "${shuffle[@]}" --set layout.verifier_tp=[2,1,1])
 after=("${two[@]}" --set test.shuffle=[roles])
 cut_and_resume KILL "ranks that draft for one group" 4 before 3 after
