@@ -93,6 +93,9 @@ class Store {
   [[nodiscard]] TierDevice& device() { return device_; }
 
  private:
+  /// Least Entry::order of keys that are not in need()'s list: they come after all keys in it.
+  static constexpr std::uint64_t kUnforeseen = std::uint64_t{1} << 63;
+
   struct Block {
     std::int32_t unit = -1;    ///< -1: not in memory
     std::int32_t slot = -1;    ///< -1: not on disk
