@@ -1,4 +1,4 @@
-// Checks of return codes of the CUDA runtime, at each call.
+// Checks: of return codes of the CUDA runtime, at each call, and of what the backend is given.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,6 +14,10 @@ namespace paceline::kernels::cuda {
   throw Error(ExitCode::internal, std::string(file) + ":" + std::to_string(line) + ": " +
                                       expression + ": " + cudaGetErrorName(code) + ": " +
                                       cudaGetErrorString(code));
+}
+
+inline void expect(bool condition, const char* what) {
+  if (!condition) throw Error(ExitCode::internal, std::string("cuda backend: ") + what);
 }
 
 }  // namespace paceline::kernels::cuda
