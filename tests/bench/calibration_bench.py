@@ -1,39 +1,104 @@
 #!/usr/bin/env python3
 """Simulated against real rollouts: calibration_bench.py PACELINE [OPTION...].
 
-The arms of tail_bench.py, run on ranks of one thread and simulated by `paceline simulate` from their own profile: the
-workload is that of the coupled run (its prompts and lengths, which all arms share, and how its drafts were accepted),
-costs are those of `paceline profile` on as many ranks, but no more than cores, which all work at once, and of the
-machine only the number of cores is told. Real runs know the acceptance of an earlier one, as simulated ones do. A
-machine that is shared has other costs from minute to minute, so each repeat measures costs, runs all
-arms and simulates them. The table has medians over the repeats of rollout seconds and of their ratios, and what the
-first repeat's simulation says of the same arms with a core for each rank. Needs h5py.
+Two ranks of one thread, one on each of two cores, roll out the same requests in many ways, and `paceline simulate`
+foretells how long that takes: from the costs that `paceline profile` measured just before, from the lengths of an
+earlier run and how its drafts were accepted (which real runs know too), and from the number of cores. All arms have one
+seed, so they generate the same tokens. A machine that is shared has other costs from minute to minute, so each repeat
+measures costs, runs all arms and simulates them; what other programs disturb is done again. Ranks get small pages: the
+host of a virtual machine takes free memory back, and may need 5 ms to give a huge page again. The table has medians
+over the repeats of rollout seconds and of their ratios. With --shared, the arms of tail_bench.py are also run on 4
+ranks. These share cores by time slices, which no simulated cluster has, so they are counted apart. Needs h5py.
 """
 
 import argparse
+import ctypes
 import re
+import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import h5py
 
+import tail_bench
 from rebalance_bench import write_workload
-from rollouts import LAUNCH
-from tail_bench import ARMS, CONFIG, DRAFTERS
+from rollouts import LAUNCH, ROOT
+
+CONFIG = tail_bench.CONFIG
+METHODS = {"suffix": "{method: suffix}", "n-grams": "{method: ngram}",
+           "model": "{method: model, path: %s}" % (ROOT / "configs/models/draft")}
+FEW = ["prompts.samples=1", "sampling.max_tokens=2000"]
+#: Earlier runs, which tell lengths and how drafts are accepted: their drafters and further settings.
+EARLIER: dict[str, tuple[list[str], list[str]]] = {
+    "suffix": (["suffix"], []),
+    "n-grams": (["n-grams"], []),
+    "model": (["model"], []),
+    "both": (["suffix", "model"], []),
+    "few": (["suffix", "model"], FEW),
+}
 
 
-def run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(" ".join(command) + "\n" + done.stdout + done.stderr)
-    return done.stdout
+def coupled(earlier: str) -> list[str]:
+    methods = ", ".join(METHODS[m] for m in EARLIER[earlier][0])
+    return ["speculation.mode=coupled", f"speculation.drafters=[{methods}]", *EARLIER[earlier][1]]
+
+
+def drafter_rank(earlier: str) -> list[str]:
+    return [*coupled(earlier), "speculation.mode=decoupled", "layout.drafters=1"]
+
+
+SMALL = ["engine.max_batch=16"]
+#: Settings of each arm, and its earlier run.
+ARMS: dict[str, tuple[list[str], str]] = {
+    "plain, nothing moves": (["schedule.rebalance=false"], "both"),
+    "plain": ([], "both"),
+    "plain, batch 16": (SMALL, "both"),
+    "plain, 16 requests": (FEW, "few"),
+    "16 requests, groups join": ([*FEW, "engine.tail_profile={tail}"], "few"),
+    "16 requests, races": ([*coupled("few"), "speculation.best_of_n=true"], "few"),
+    "coupled, suffix trees": (coupled("suffix"), "suffix"),
+    "coupled, n-grams": (coupled("n-grams"), "n-grams"),
+    "coupled, draft model": (coupled("model"), "model"),
+    "coupled, trees and model": (coupled("both"), "both"),
+    "coupled, batch 16": ([*coupled("both"), *SMALL], "both"),
+    "drafter, window 4": ([*drafter_rank("model"), "speculation.window=4"], "model"),
+    "drafter, token by token": ([*drafter_rank("model"), "speculation.outcomes=false"], "model"),
+    "drafter, outcomes": (drafter_rank("model"), "model"),
+}
+#: Largest share of the cores that other programs may take from a run that counts.
+DISTURBED = 0.04
 
 
 def sets(settings: list[str]) -> list[str]:
     return [word for s in settings for word in ("--set", s)]
+
+
+def busy_seconds() -> tuple[float, float]:
+    """Of all cores so far, without idle and niced programs; of this process's children."""
+    user, _, system, _, _, *interrupts = [int(n) for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+    own = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (user + system + sum(interrupts)) / 100, own.ru_utime + own.ru_stime
+
+
+def run(command: list[str], output: Path | None = None) -> str:
+    """Runs until other programs did not disturb; at most three times."""
+    for _ in range(3):
+        if output is not None and output.is_dir():
+            shutil.rmtree(output)
+        begin, before = time.monotonic(), busy_seconds()
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        seconds, after = time.monotonic() - begin, busy_seconds()
+        if done.returncode != 0:
+            sys.exit(" ".join(command) + "\n" + done.stdout + done.stderr)
+        others = after[0] - before[0] - (after[1] - before[1])
+        if output is None or others < DISTURBED * 2 * seconds:
+            break
+    return done.stdout
 
 
 def real_seconds(directory: Path, ranks: int) -> float:
@@ -52,68 +117,86 @@ def overhead(directory: Path) -> float:
         return statistics.median(beside) + statistics.median(gaps)
 
 
-def simulated_seconds(program: str, directory: Path, settings: list[str], ranks: int, cores: str) -> float:
-    more = [f"simulation.ranks_per_node={ranks}", f"simulation.cores={cores}"]
-    table = run([program, "simulate", str(CONFIG), "--output", str(directory / "simulated"), *sets([*settings, *more])])
-    return float(re.split(r"\s+", table.splitlines()[1].strip())[0])
+class Calibration:
+    def __init__(self, arguments: argparse.Namespace, folder: Path):
+        self.program, self.folder, self.seconds = arguments.program, folder, arguments.seconds
+        prompts = folder / "prompts.jsonl"
+        samples = 8
+        write_workload("mixed", arguments.requests // (2 * samples), prompts)
+        self.shared = [f"prompts.path={prompts}", f"prompts.samples={samples}", "engine.threads=1"]
+
+    def launch(self, ranks: int, output: Path, settings: list[str], *arguments: str) -> None:
+        if not (output / "telemetry.h5").exists() and not output.is_file():
+            run([str(LAUNCH), str(ranks), self.program, *arguments, str(CONFIG), "--output", str(output),
+                 *sets([*self.shared, *settings])], output)
+
+    def profile(self, name: str, tp: int, seconds: float) -> Path:
+        costs = self.folder / f"{name}.yaml"
+        every = "speculation.drafters=[%s]" % ", ".join(METHODS.values())
+        if not costs.exists():
+            run([str(LAUNCH), "2", self.program, "profile", str(CONFIG), "--output", str(costs), "--seconds",
+                 str(seconds), *sets([*self.shared, f"layout.verifier_tp={tp}", every, "speculation.mode=coupled"])],
+                costs)
+        return costs
+
+    def simulated(self, settings: list[str], ranks: int, cores: str) -> float:
+        more = [f"simulation.ranks_per_node={ranks}", f"simulation.cores={cores}"]
+        table = run([self.program, "simulate", str(CONFIG), "--output", str(self.folder / "simulated"),
+                     *sets([*self.shared, *settings, *more])])
+        return float(re.split(r"\s+", table.splitlines()[1].strip())[0])
+
+    def repeat(self, number: int, ranks: int, arms: dict[str, tuple[list[str], str]]) -> dict[str, tuple[float, float]]:
+        """Real and simulated seconds of each arm."""
+        costs = self.profile(f"costs-{number}", 1, self.seconds)
+        tail = self.profile(f"tail-costs-{number}", 2, self.seconds / 2)
+        base = ["layout.verifier_tp=1", f"engine.profile={costs}", "speculation.keep_history=false"]
+        earlier = {name: self.folder / f"{ranks}-earlier-{name}-{number}" for name in {e for _, e in arms.values()}}
+        for name, output in earlier.items():  # adds to the history of drafts
+            self.launch(ranks, output, [*base, *coupled(name), "speculation.keep_history=true"], "rollout")
+        output = {name: self.folder / re.sub("[^a-z0-9]+", "-", f"{ranks}-{name}-{number}") for name in arms}
+        settings = {name: [*base, *(s.format(tail=tail) if s.startswith("engine.tail") else s for s in arm[0])]
+                    for name, arm in arms.items()}
+        for name in list(arms)[::1 if number % 2 == 0 else -1]:
+            self.launch(ranks, output[name], settings[name], "rollout")
+        step = f"simulation.step_overhead={overhead(output['plain'])}"
+        return {name: (real_seconds(output[name], ranks),
+                       self.simulated([*settings[name], f"simulation.workload.lengths={earlier[arms[name][1]]}", step],
+                                      ranks, "2")) for name in arms}
+
+
+def table(results: list[dict[str, tuple[float, float]]]) -> None:
+    print(f"{'':26}real s (min-max)       simulated (min-max)    simulated / real (min-max)")
+    close = 0
+    for name in results[0]:
+        pairs = [r[name] for r in results]
+        columns = [[r for r, _ in pairs], [s for _, s in pairs], [s / r for r, s in pairs]]
+        close += abs(statistics.median(columns[2]) - 1) <= 0.1
+        print(f"{name:26}" + "   ".join(f"{statistics.median(v):6.3f} ({min(v):.3f}-{max(v):.3f})" for v in columns))
+    print(f"within 10 %: {close} of {len(results[0])}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", help="paceline")
-    parser.add_argument("--ranks", default="2,4")
-    parser.add_argument("--cores", type=int, default=2, help="of this machine")
     parser.add_argument("--requests", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=10, help="of measuring costs")
+    parser.add_argument("--shared", action="store_true", help="also 4 ranks, two on a core")
     parser.add_argument("--keep", help="a folder for the runs and profiles, which are used again where they are there")
     arguments = parser.parse_args()
+    no_huge_pages = 41  # PR_SET_THP_DISABLE; children inherit it
+    ctypes.CDLL(None).prctl(no_huge_pages, 1, 0, 0, 0)
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(arguments.keep or temporary)
         folder.mkdir(exist_ok=True)
-        prompts = folder / "prompts.jsonl"
-        samples = 8
-        write_workload("mixed", arguments.requests // (2 * samples), prompts)
-        shared = [f"prompts.path={prompts}", f"prompts.samples={samples}", "engine.threads=1", "layout.verifier_tp=1"]
-        for ranks in [int(n) for n in arguments.ranks.split(",")]:
-            real: dict[str, list[float]] = {name: [] for name in ARMS}
-            simulated: dict[str, list[float]] = {name: [] for name in ARMS}
-            apart: dict[str, float] = {}
-            for repeat in range(arguments.repeats):
-                costs = folder / f"costs-{ranks}-{repeat}.yaml"
-                if not costs.exists():
-                    # Ranks that share a core would be timed while they wait for each other.
-                    run([str(LAUNCH), str(min(ranks, arguments.cores)), arguments.program, "profile", str(CONFIG),
-                         "--output", str(costs), "--seconds", "10",
-                         *sets([*shared, DRAFTERS, "speculation.mode=coupled"])])
-                base = [*shared, f"engine.profile={costs}", "speculation.keep_history=false"]
-                # Adds to the history of drafts, for simulated runs know how drafts are accepted from the start.
-                earlier = folder / f"{ranks}-earlier-{repeat}"
-                if not (earlier / "telemetry.h5").exists():
-                    run([str(LAUNCH), str(ranks), arguments.program, "rollout", str(CONFIG), "--output", str(earlier),
-                         *sets([*base, *ARMS["coupled"], "speculation.keep_history=true"])])
-                directories = {name: folder / f"{ranks}-{name.replace(' ', '-').replace(',', '')}-{repeat}"
-                               for name in ARMS}
-                for name in list(ARMS)[::1 if repeat % 2 == 0 else -1]:
-                    if not (directories[name] / "telemetry.h5").exists():
-                        run([str(LAUNCH), str(ranks), arguments.program, "rollout", str(CONFIG), "--output",
-                             str(directories[name]), *sets([*base, *ARMS[name]])])
-                    real[name].append(real_seconds(directories[name], ranks))
-                workload = [f"simulation.workload.lengths={directories['coupled']}",
-                            f"simulation.step_overhead={overhead(directories['plain'])}"]
-                for name, settings in ARMS.items():
-                    settings = [*base, *settings, *workload]
-                    simulated[name].append(
-                        simulated_seconds(arguments.program, folder, settings, ranks, str(arguments.cores)))
-                    if repeat == 0:
-                        apart[name] = simulated_seconds(arguments.program, folder, settings, ranks, "auto")
-            print(f"{ranks} ranks, {arguments.requests} requests\n{'':24}real s (min-max)       simulated (min-max)    "
-                  "simulated / real (min-max)  a core for each rank")
-            for name in ARMS:
-                ratios = [s / r for s, r in zip(simulated[name], real[name])]
-                print(f"{name:24}" + "   ".join(f"{statistics.median(v):6.3f} ({min(v):.3f}-{max(v):.3f})"
-                                                for v in (real[name], simulated[name], ratios)) +
-                      f" {apart[name]:27.3f}", flush=True)
+        calibration = Calibration(arguments, folder)
+        print(f"2 ranks on 2 cores, {arguments.requests} requests")
+        table([calibration.repeat(n, 2, ARMS) for n in range(arguments.repeats)])
+        if arguments.shared:
+            print("4 ranks on 2 cores")
+            arms = {name: (settings, "both") for name, settings in tail_bench.ARMS.items()}
+            table([calibration.repeat(n, 4, arms) for n in range(arguments.repeats)])
 
 
 if __name__ == "__main__":
