@@ -16,11 +16,11 @@ constexpr int kDraftLength = 4;  ///< limit on the rounds of a timed draft
 constexpr int kPasses = 25;      ///< limit on the measurements of a point
 /// Largest share of the time that a point may take, if it is measured more than once.
 constexpr double kPointShare = 0.05;
-/// Share of the time for which a point is run at a time: 5 ms of 10 s. Runs in its second half
-/// count. A cache may keep KV only after several steps have read it: after a single step, attention
-/// of a few requests took 2.5 times as long as in a rollout. Ranks that measure the same point at
-/// the same time are all at work while runs count.
-constexpr double kRuns = 0.0005;
+/// Share of the time for which a point is run at a time: 20 ms of 10 s. Runs in its second half
+/// count. A cache may keep KV only after many steps have read it: after a single step, attention of
+/// a few requests took 2.5 times as long as in a rollout, and after 3 ms 1.15 to 1.3 times. Ranks
+/// that measure the same point at the same time are all at work while runs count.
+constexpr double kRuns = 0.002;
 constexpr double kGrid = 1.4;           ///< ratio of neighbouring row counts in the grid
 constexpr int kLongestContext = 1024;   ///< positions; costs are linear beyond it
 constexpr int kLeastContext = 64;       ///< positions; below them a slope would be noise
@@ -66,10 +66,11 @@ std::vector<int> grid(int last) {
   return numbers;
 }
 
+/// Attention goes by positions alone. Many rows with short contexts take some 10 % longer than few
+/// with as many positions, but less where siblings share their prompt's KV.
 CostCurve curve_of(const Points& points) {
   std::vector<CostCurve::Point> measured;
   std::vector<CostCurve::Attention> attention;
-  int context = 0;
   for (const Point& p : points) {
     if (p.times.empty()) continue;
     if (p.context == 0) {
@@ -81,9 +82,8 @@ CostCurve curve_of(const Points& points) {
     });
     if (base == points.end()) continue;
     attention.push_back({p.rows * p.context, std::max(0.0, p.seconds() - base->seconds())});
-    context = p.context;
   }
-  return CostCurve(std::move(measured), std::move(attention), context);
+  return CostCurve(std::move(measured), std::move(attention));
 }
 
 /// Curve of each point's seconds minus base(point), divided by `parts`.
