@@ -2,13 +2,14 @@
 """Simulated against real rollouts: calibration_bench.py PACELINE [OPTION...].
 
 Two ranks of one thread, one on each of two cores, roll out the same requests in many ways, and `paceline simulate`
-foretells how long that takes: from the costs that `paceline profile` measured just before, from the lengths of an
-earlier run and how its drafts were accepted (which real runs know too), and from the number of cores. All arms have one
-seed, so they generate the same tokens. A machine that is shared has other costs from minute to minute, so each repeat
-measures costs, runs all arms and simulates them; what other programs disturb is done again. Ranks get small pages: the
-host of a virtual machine takes free memory back, and may need 5 ms to give a huge page again. The table has medians
-over the repeats of rollout seconds and of their ratios. With --shared, the arms of tail_bench.py are also run on 4
-ranks. These share cores by time slices, which no simulated cluster has, so they are counted apart. Needs h5py.
+foretells how long that takes: from the costs that `paceline profile` measured just before, from the number of cores,
+and from an earlier run: its lengths, how its drafts were accepted (which real runs know too), and what its steps took
+beside the engine and drafts. All arms have one seed, so they generate the same tokens. A machine that is shared has
+other costs from minute to minute, so each repeat measures costs, runs all arms and simulates them; what other programs
+disturb is done again. Ranks get small pages: the host of a virtual machine takes free memory back, and may need 5 ms to
+give a huge page again. The table has medians over the repeats of rollout seconds and of their ratios. With --shared,
+the arms of tail_bench.py are also run on 4 ranks. These share cores by time slices, which no simulated cluster has, so
+they are counted apart. Needs h5py.
 """
 
 import argparse
@@ -32,43 +33,49 @@ from rollouts import LAUNCH, ROOT
 CONFIG = tail_bench.CONFIG
 METHODS = {"suffix": "{method: suffix}", "n-grams": "{method: ngram}",
            "model": "{method: model, path: %s}" % (ROOT / "configs/models/draft")}
-FEW = ["prompts.samples=1", "sampling.max_tokens=2000"]
-#: Earlier runs, which tell lengths and how drafts are accepted: their drafters and further settings.
-EARLIER: dict[str, tuple[list[str], list[str]]] = {
-    "suffix": (["suffix"], []),
-    "n-grams": (["n-grams"], []),
-    "model": (["model"], []),
-    "both": (["suffix", "model"], []),
-    "few": (["suffix", "model"], FEW),
-}
 
 
-def coupled(earlier: str) -> list[str]:
-    methods = ", ".join(METHODS[m] for m in EARLIER[earlier][0])
-    return ["speculation.mode=coupled", f"speculation.drafters=[{methods}]", *EARLIER[earlier][1]]
+def coupled(*methods: str) -> list[str]:
+    return ["speculation.mode=coupled", "speculation.drafters=[%s]" % ", ".join(METHODS[m] for m in methods)]
 
 
-def drafter_rank(earlier: str) -> list[str]:
-    return [*coupled(earlier), "speculation.mode=decoupled", "layout.drafters=1"]
-
-
+BOTH = coupled("suffix", "model")
+DRAFTER_RANK = [*coupled("model"), "speculation.mode=decoupled", "layout.drafters=1"]
 SMALL = ["engine.max_batch=16"]
-#: Settings of each arm, and its earlier run.
-ARMS: dict[str, tuple[list[str], str]] = {
-    "plain, nothing moves": (["schedule.rebalance=false"], "both"),
-    "plain": ([], "both"),
-    "plain, batch 16": (SMALL, "both"),
-    "plain, 16 requests": (FEW, "few"),
-    "16 requests, groups join": ([*FEW, "engine.tail_profile={tail}"], "few"),
-    "16 requests, races": ([*coupled("few"), "speculation.best_of_n=true"], "few"),
+FEW = ["prompts.samples=1", "sampling.max_tokens=2000"]
+#: Earlier runs, which tell lengths and how drafts are accepted: their settings, and how many groups verify at once.
+EARLIER: dict[str, tuple[list[str], int]] = {
+    "plain": ([], 2),
+    "suffix": (coupled("suffix"), 2),
+    "n-grams": (coupled("n-grams"), 2),
+    "model": (coupled("model"), 2),
+    "both": (BOTH, 2),
+    "plain, small": (SMALL, 2),
+    "small": ([*BOTH, *SMALL], 2),
+    "plain, few": (FEW, 2),
+    "few": ([*BOTH, *FEW], 2),
+    "one": (coupled("model"), 1),
+    "drafter": (DRAFTER_RANK, 1),
+    "tail drafter": (tail_bench.DECOUPLED, 2),
+}
+Arm = tuple[list[str], str] | tuple[list[str], str, str]
+#: Settings of each arm, and its earlier run. Only coupled runs tell how drafts are accepted; if another run tells what
+#: steps take, it comes last.
+ARMS: dict[str, Arm] = {
+    "plain, nothing moves": (["schedule.rebalance=false"], "plain"),
+    "plain": ([], "plain"),
+    "plain, batch 16": (SMALL, "plain, small"),
+    "plain, 16 requests": (FEW, "plain, few"),
+    "16 requests, groups join": ([*FEW, "engine.tail_profile={tail}"], "plain, few"),
+    "16 requests, races": ([*BOTH, *FEW, "speculation.best_of_n=true"], "few"),
     "coupled, suffix trees": (coupled("suffix"), "suffix"),
     "coupled, n-grams": (coupled("n-grams"), "n-grams"),
     "coupled, draft model": (coupled("model"), "model"),
-    "coupled, trees and model": (coupled("both"), "both"),
-    "coupled, batch 16": ([*coupled("both"), *SMALL], "both"),
-    "drafter, window 4": ([*drafter_rank("model"), "speculation.window=4"], "model"),
-    "drafter, token by token": ([*drafter_rank("model"), "speculation.outcomes=false"], "model"),
-    "drafter, outcomes": (drafter_rank("model"), "model"),
+    "coupled, trees and model": (BOTH, "both"),
+    "coupled, batch 16": ([*BOTH, *SMALL], "small"),
+    "drafter, window 4": ([*DRAFTER_RANK, "speculation.window=4"], "one", "drafter"),
+    "drafter, token by token": ([*DRAFTER_RANK, "speculation.outcomes=false"], "one", "drafter"),
+    "drafter, outcomes": (DRAFTER_RANK, "one", "drafter"),
 }
 #: Largest share of the cores that other programs may take from a run that counts.
 DISTURBED = 0.04
@@ -86,8 +93,8 @@ def busy_seconds() -> tuple[float, float]:
 
 
 def run(command: list[str], output: Path | None = None) -> str:
-    """Runs until other programs did not disturb; at most three times."""
-    for _ in range(3):
+    """Runs until other programs did not disturb; at most ten times."""
+    for _ in range(10):
         if output is not None and output.is_dir():
             shutil.rmtree(output)
         begin, before = time.monotonic(), busy_seconds()
@@ -98,6 +105,7 @@ def run(command: list[str], output: Path | None = None) -> str:
         others = after[0] - before[0] - (after[1] - before[1])
         if output is None or others < DISTURBED * 2 * seconds:
             break
+        time.sleep(2)
     return done.stdout
 
 
@@ -127,16 +135,13 @@ class Calibration:
 
     def launch(self, ranks: int, output: Path, settings: list[str], *arguments: str) -> None:
         if not (output / "telemetry.h5").exists() and not output.is_file():
-            run([str(LAUNCH), str(ranks), self.program, *arguments, str(CONFIG), "--output", str(output),
+            command, *more = arguments
+            run([str(LAUNCH), str(ranks), self.program, command, str(CONFIG), "--output", str(output), *more,
                  *sets([*self.shared, *settings])], output)
 
-    def profile(self, name: str, tp: int, seconds: float) -> Path:
+    def profile(self, name: str, settings: list[str], seconds: float) -> Path:
         costs = self.folder / f"{name}.yaml"
-        every = "speculation.drafters=[%s]" % ", ".join(METHODS.values())
-        if not costs.exists():
-            run([str(LAUNCH), "2", self.program, "profile", str(CONFIG), "--output", str(costs), "--seconds",
-                 str(seconds), *sets([*self.shared, f"layout.verifier_tp={tp}", every, "speculation.mode=coupled"])],
-                costs)
+        self.launch(2, costs, [*settings, *coupled(*METHODS)], "profile", "--seconds", str(seconds))
         return costs
 
     def simulated(self, settings: list[str], ranks: int, cores: str) -> float:
@@ -145,23 +150,27 @@ class Calibration:
                      *sets([*self.shared, *settings, *more])])
         return float(re.split(r"\s+", table.splitlines()[1].strip())[0])
 
-    def repeat(self, number: int, ranks: int, arms: dict[str, tuple[list[str], str]]) -> dict[str, tuple[float, float]]:
+    def repeat(self, number: int, ranks: int, arms: dict[str, Arm]) -> dict[str, tuple[float, float]]:
         """Real and simulated seconds of each arm."""
-        costs = self.profile(f"costs-{number}", 1, self.seconds)
-        tail = self.profile(f"tail-costs-{number}", 2, self.seconds / 2)
-        base = ["layout.verifier_tp=1", f"engine.profile={costs}", "speculation.keep_history=false"]
-        earlier = {name: self.folder / f"{ranks}-earlier-{name}-{number}" for name in {e for _, e in arms.values()}}
+        one = ["layout.verifier_tp=1"]
+        costs = {2: self.profile(f"costs-{number}", one, self.seconds),
+                 # A drafter rank needs less of the memory's bandwidth than a second verifier.
+                 1: self.profile(f"alone-{number}", [*one, "layout.verifier_groups=1"], self.seconds)}
+        tail = self.profile(f"joined-{number}", ["layout.verifier_tp=2"], self.seconds / 2)
+        base = {name: [*one, f"engine.profile={costs[EARLIER[name][1]]}", "speculation.keep_history=false"]
+                for name in {earlier for arm in arms.values() for earlier in arm[1:]}}
+        earlier = {name: self.folder / re.sub("[^a-z0-9]+", "-", f"{ranks}-earlier-{name}-{number}") for name in base}
         for name, output in earlier.items():  # adds to the history of drafts
-            self.launch(ranks, output, [*base, *coupled(name), "speculation.keep_history=true"], "rollout")
+            self.launch(ranks, output, [*base[name], *EARLIER[name][0], "speculation.keep_history=true"], "rollout")
         output = {name: self.folder / re.sub("[^a-z0-9]+", "-", f"{ranks}-{name}-{number}") for name in arms}
-        settings = {name: [*base, *(s.format(tail=tail) if s.startswith("engine.tail") else s for s in arm[0])]
+        settings = {name: [*base[arm[1]], *(s.format(tail=tail) if s.startswith("engine.tail") else s for s in arm[0])]
                     for name, arm in arms.items()}
         for name in list(arms)[::1 if number % 2 == 0 else -1]:
             self.launch(ranks, output[name], settings[name], "rollout")
-        step = f"simulation.step_overhead={overhead(output['plain'])}"
         return {name: (real_seconds(output[name], ranks),
-                       self.simulated([*settings[name], f"simulation.workload.lengths={earlier[arms[name][1]]}", step],
-                                      ranks, "2")) for name in arms}
+                       self.simulated([*settings[name], f"simulation.workload.lengths={earlier[arm[1]]}",
+                                       f"simulation.step_overhead={overhead(earlier[arm[-1]])}"], ranks, "2"))
+                for name, arm in arms.items()}
 
 
 def table(results: list[dict[str, tuple[float, float]]]) -> None:
@@ -195,7 +204,8 @@ def main() -> None:
         table([calibration.repeat(n, 2, ARMS) for n in range(arguments.repeats)])
         if arguments.shared:
             print("4 ranks on 2 cores")
-            arms = {name: (settings, "both") for name, settings in tail_bench.ARMS.items()}
+            known = {"plain": ["plain"], "coupled": ["both"], "decoupled": ["both", "tail drafter"]}
+            arms = {name: (settings, *known[name.split(",")[0]]) for name, settings in tail_bench.ARMS.items()}
             table([calibration.repeat(n, 4, arms) for n in range(arguments.repeats)])
 
 
