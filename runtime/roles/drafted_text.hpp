@@ -5,56 +5,68 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <vector>
 
 #include "runtime/core/types.hpp"
 
 namespace paceline::roles {
 
+struct DraftedToken {
+  TokenId token = 0;
+  float score = 0;         ///< score of the token, given the tokens before it
+  std::int32_t by = 0;     ///< index of the drafter that found the token
+  TokenId runner_up = -1;  ///< second choice of the same drafter; -1: none
+};
+
 /// Drafted tokens, one after another.
 struct DraftedChain {
-  std::vector<TokenId> tokens;
-  std::vector<float> scores;        ///< [tokens] score of each token, given the tokens before it
-  std::vector<std::int32_t> by;     ///< [tokens] index of the drafter that found each token
-  std::vector<TokenId> runners_up;  ///< [tokens] second choice of the same drafter; -1: none
-  std::size_t sent = 0;             ///< number of tokens sent to the verifier
-  bool exhausted = false;           ///< no drafter finds more until the verifier's next message
+  std::vector<DraftedToken> tokens;
+  std::size_t sent = 0;    ///< number of tokens sent to the verifier
+  bool exhausted = false;  ///< no drafter finds more until the verifier's next message
 
   [[nodiscard]] std::size_t size() const { return tokens.size(); }
   [[nodiscard]] int unsent() const { return static_cast<int>(tokens.size() - sent); }
   /// Forgets all tokens, but keeps the allocated memory.
   void clear() {
     tokens.clear();
-    scores.clear();
-    by.clear();
-    runners_up.clear();
     sent = 0;
     exhausted = false;
   }
   void drop_front(std::size_t count) {
-    const auto end = static_cast<std::ptrdiff_t>(count);
-    tokens.erase(tokens.begin(), tokens.begin() + end);
-    scores.erase(scores.begin(), scores.begin() + end);
-    by.erase(by.begin(), by.begin() + end);
-    runners_up.erase(runners_up.begin(), runners_up.begin() + end);
+    tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count));
     sent -= std::min(sent, count);
   }
 };
 
 /// Tokens drafted in case the target leaves the chain by sampling `instead`.
 struct DraftedBranch {
-  TokenId instead = 0;  ///< the drafter's second choice, in place of the chain's token
-  DraftedChain chain;   ///< drafted after `instead`
+  std::int32_t leaves = 0;  ///< response index of `instead`
+  TokenId instead = 0;      ///< the drafter's second choice, in place of the chain's token
+  DraftedChain chain;       ///< drafted after `instead`
 };
 
 struct DraftedText {
   DraftedChain chain;
-  std::map<std::int32_t, DraftedBranch> branches;  ///< by response index of `instead`
+  std::vector<DraftedBranch> branches;  ///< by rising `leaves`, at most one for each
 
+  /// The first branch that leaves the chain at response index `leaves` or later.
+  [[nodiscard]] auto first_branch(std::int32_t leaves) {
+    return std::ranges::lower_bound(branches, leaves, {}, &DraftedBranch::leaves);
+  }
+  /// The branch that leaves the chain at response index `leaves`; nullptr: there is none.
+  [[nodiscard]] DraftedBranch* branch(std::int32_t leaves) {
+    const auto at = first_branch(leaves);
+    return at != branches.end() && at->leaves == leaves ? &*at : nullptr;
+  }
+  /// The same branch, begun with `instead` if there is none.
+  DraftedBranch& branch_at(std::int32_t leaves, TokenId instead) {
+    const auto at = first_branch(leaves);
+    if (at != branches.end() && at->leaves == leaves) return *at;
+    return *branches.insert(at, {leaves, instead, {}});
+  }
   [[nodiscard]] std::size_t branched() const {
     std::size_t tokens = 0;
-    for (const auto& [leaves, branch] : branches) tokens += branch.chain.size();
+    for (const DraftedBranch& branch : branches) tokens += branch.chain.size();
     return tokens;
   }
 };

@@ -43,6 +43,10 @@ bool in_range(std::span<const std::byte> values, DType type) {
   return true;
 }
 
+void append(std::vector<TokenId>& to, std::span<const DraftedToken> drafted) {
+  for (const DraftedToken& next : drafted) to.push_back(next.token);
+}
+
 }  // namespace
 
 DrafterRank::DrafterRank(Mailbox& mailbox, const Clock& clock,
@@ -190,12 +194,13 @@ void DrafterRank::tally(const DraftedChain& chain, std::size_t agreed,
   summary_.accepted += agreed;
   for (std::size_t t = 0; t < chain.size() && t <= agreed && t < tokens.size(); ++t) {
     const bool right = t < agreed;
-    DraftTally& tally = tallies_[chain.by[t]];
+    const DraftedToken& drafted = chain.tokens[t];
+    DraftTally& tally = tallies_[drafted.by];
     ++tally.tried;
     tally.accepted += right ? 1 : 0;
-    acceptance_.record(chain.by[t], chain.scores[t], right);
-    if (!right && chain.runners_up[t] >= 0)
-      second_choices_.record(chain.runners_up[t] == tokens[t] ? 1 : 0, 1, kSecondMemory);
+    acceptance_.record(drafted.by, drafted.score, right);
+    if (!right && drafted.runner_up >= 0)
+      second_choices_.record(drafted.runner_up == tokens[t] ? 1 : 0, 1, kSecondMemory);
   }
 }
 
@@ -207,23 +212,22 @@ void DrafterRank::judge(OpenRequest& r, std::span<const TokenId> tokens) {
   for (;;) {
     DraftedChain& chain = r.ahead.chain;
     const auto agreed = static_cast<std::size_t>(
-        std::mismatch(chain.tokens.begin(), chain.tokens.end(), tokens.begin(), tokens.end())
-            .first -
+        std::ranges::mismatch(chain.tokens, tokens, {}, &DraftedToken::token).in1 -
         chain.tokens.begin());
     tally(chain, agreed, tokens);
     const std::int32_t said = r.response - static_cast<std::int32_t>(tokens.size() - agreed);
     if (agreed == tokens.size()) {
       chain.drop_front(agreed);
-      for (auto at = r.ahead.branches.begin();
-           at != r.ahead.branches.end() && at->first < r.response; at = r.ahead.branches.erase(at))
-        waste(0, at->second.chain.size());
+      const auto left = r.ahead.first_branch(r.response);
+      for (auto at = r.ahead.branches.begin(); at != left; ++at) waste(0, at->chain.size());
+      r.ahead.branches.erase(r.ahead.branches.begin(), left);
       return;
     }
-    const auto at = r.ahead.branches.find(said);
-    const bool foreseen = at != r.ahead.branches.end() && at->second.instead == tokens[agreed];
-    const std::size_t taken = foreseen ? at->second.chain.size() : 0;
+    DraftedBranch* branch = r.ahead.branch(said);
+    const bool foreseen = branch != nullptr && branch->instead == tokens[agreed];
+    const std::size_t taken = foreseen ? branch->chain.size() : 0;
     waste(chain.size() - agreed, r.ahead.branched() - taken);
-    if (foreseen) std::swap(chain, at->second.chain);
+    if (foreseen) std::swap(chain, branch->chain);
     r.ahead.branches.clear();
     if (!foreseen) return chain.clear();
     tokens = tokens.subspan(agreed + 1);
@@ -259,7 +263,7 @@ void DrafterRank::apply(int from, const DraftCommits& commits) {
     }
     r.response += commit.count;
     r.ahead.chain.exhausted = false;
-    for (auto& [leaves, branch] : r.ahead.branches) branch.chain.exhausted = false;
+    for (DraftedBranch& branch : r.ahead.branches) branch.chain.exhausted = false;
     judge(r, tokens);
     if (commit.end != DraftEnd::goes_on) drop(commit.id);
   }
@@ -307,19 +311,21 @@ double DrafterRank::list_outcomes(RequestId id, const OpenRequest& r) {
   const DraftedChain& chain = r.ahead.chain;
   const double second = second_choices_.estimate(policy::kSecondChoice, kSecondPrior);
   double chance = 1;
+  auto branch = r.ahead.branches.begin();
   for (std::size_t t = 0; t < chain.size(); ++t) {
-    const double right = acceptance_.estimate(chain.by[t], chain.scores[t]);
+    const DraftedToken& drafted = chain.tokens[t];
+    const double right = acceptance_.estimate(drafted.by, drafted.score);
     const double here = chance * (1 - right) * second;
     chance *= right;
-    if (chain.by[t] != branching_ || chain.runners_up[t] < 0) continue;
+    if (drafted.by != branching_ || drafted.runner_up < 0) continue;
     Outcome outcome{id, r.response + static_cast<std::int32_t>(t), here};
     std::size_t ahead = t + 1;
-    if (const auto at = r.ahead.branches.find(outcome.leaves); at != r.ahead.branches.end()) {
-      const DraftedChain& branch = at->second.chain;
-      if (branch.exhausted) continue;
-      ahead += branch.size();
-      for (std::size_t i = 0; i < branch.size(); ++i)
-        outcome.chance *= acceptance_.estimate(branch.by[i], branch.scores[i]);
+    while (branch != r.ahead.branches.end() && branch->leaves < outcome.leaves) ++branch;
+    if (branch != r.ahead.branches.end() && branch->leaves == outcome.leaves) {
+      if (branch->chain.exhausted) continue;
+      ahead += branch->chain.size();
+      for (const DraftedToken& after : branch->chain.tokens)
+        outcome.chance *= acceptance_.estimate(after.by, after.score);
     }
     if (outcome.chance >= policy::kLeastChance && static_cast<int>(ahead) < most_ahead())
       outcomes_.push_back(outcome);
@@ -425,32 +431,34 @@ void DrafterRank::ask(std::int32_t drafter) {
   parents_.resize(tokens_.size());
   path_scores_.resize(tokens_.size());
   runners_up_.assign(tokens_.size(), -1);
-  assumed_.resize(branches);
+  assumed_.resize(std::max(assumed_.size(), asked_.size() + branches));
   slots_.clear();
   for (const Asked& asked : asked_) {
     // A draft completes the next piece, or ends earlier at the limit on tokens ahead.
     const DraftedChain& chain = asked.request->ahead.chain;
-    add_slot(asked.id, chain.tokens,
+    std::vector<TokenId>& assumed = assumed_[slots_.size()];
+    assumed.clear();
+    append(assumed, chain.tokens);
+    add_slot(asked.id, assumed,
              std::min(piece() - chain.unsent(), most_ahead() - static_cast<int>(chain.size())), 0);
   }
   for (std::size_t i = 0; i < branches; ++i) {
     const Outcome& outcome = outcomes_[i];
     OpenRequest& r = requests_.at(outcome.id);
     const auto at = static_cast<std::size_t>(outcome.leaves - r.response);
-    const DraftedChain& chain = r.ahead.chain;
-    const DraftedBranch& branch =
-        r.ahead.branches.try_emplace(outcome.leaves, DraftedBranch{chain.runners_up[at], {}})
-            .first->second;
-    std::vector<TokenId>& assumed = assumed_[i];
-    assumed.assign(chain.tokens.begin(), chain.tokens.begin() + static_cast<std::ptrdiff_t>(at));
+    const std::span<const DraftedToken> chain = r.ahead.chain.tokens;
+    const DraftedBranch& branch = r.ahead.branch_at(outcome.leaves, chain[at].runner_up);
+    std::vector<TokenId>& assumed = assumed_[slots_.size()];
+    assumed.clear();
+    append(assumed, chain.first(at));
     assumed.push_back(branch.instead);
-    assumed.insert(assumed.end(), branch.chain.tokens.begin(), branch.chain.tokens.end());
+    append(assumed, branch.chain.tokens);
     add_slot(outcome.id, assumed, 1, outcome.leaves + 1);
   }
   drafters_[drafter]->propose(slots_, clock_.now(), nullptr);
   for (std::size_t i = 0; i < branches; ++i) {
     const draft::DraftSlot& slot = slots_[asked_.size() + i];
-    DraftedChain& chain = requests_.at(slot.id).ahead.branches.at(outcomes_[i].leaves).chain;
+    DraftedChain& chain = requests_.at(slot.id).ahead.branch(outcomes_[i].leaves)->chain;
     chain.exhausted = slot.count == 0;
     take_draft(slot, drafter, chain);
   }
@@ -483,11 +491,12 @@ void DrafterRank::take_draft(const draft::DraftSlot& slot, std::int32_t drafter,
                              DraftedChain& chain) {
   float before = 1;
   for (int t = 0; t < slot.count; ++t) {
-    chain.tokens.push_back(slot.output.tokens[t]);
-    chain.scores.push_back(before > 0 ? slot.output.scores[t] / before : 0);
-    before = slot.output.scores[t];
-    chain.by.push_back(drafter);
-    chain.runners_up.push_back(slot.runners_up[t]);
+    const float path = slot.output.scores[t];
+    chain.tokens.push_back({.token = slot.output.tokens[t],
+                            .score = before > 0 ? path / before : 0,
+                            .by = drafter,
+                            .runner_up = slot.runners_up[t]});
+    before = path;
   }
   summary_.drafted += static_cast<std::uint64_t>(slot.count);
 }
@@ -506,8 +515,8 @@ void DrafterRank::send_due() {
     to.pieces.push_back(piece);
     float path = 1;
     for (std::size_t t = chain.sent; t < chain.size(); ++t) {
-      to.tokens.push_back(chain.tokens[t]);
-      to.scores.push_back(path *= chain.scores[t]);
+      to.tokens.push_back(chain.tokens[t].token);
+      to.scores.push_back(path *= chain.tokens[t].score);
     }
     chain.sent = chain.size();
   };
@@ -517,10 +526,9 @@ void DrafterRank::send_due() {
     if (mailbox_.full({r.verifier, Address::Port::role})) continue;
     if (chain.unsent() > 0 && (chain.unsent() >= piece() || chain.sent == 0 || chain.exhausted))
       send(r, chain, {.id = id, .base = r.response});
-    for (auto& [leaves, branch] : r.ahead.branches) {
-      if (branch.chain.unsent() == 0) continue;
-      send(r, branch.chain,
-           {.id = id, .base = leaves + 1, .leaves = leaves, .instead = branch.instead});
+    for (auto& [leaves, instead, branch] : r.ahead.branches) {
+      if (branch.unsent() == 0) continue;
+      send(r, branch, {.id = id, .base = leaves + 1, .leaves = leaves, .instead = instead});
     }
   }
   for (const auto& [verifier, message] : drafts) say(verifier, message);

@@ -159,7 +159,7 @@ class DrafterRank final : public protocol::Participant {
   std::vector<Asked> asked_;       ///< requests without a draft yet
   std::vector<Outcome> outcomes_;  ///< branches to be extended
   std::vector<draft::DraftSlot> slots_;
-  std::vector<std::vector<TokenId>> assumed_;  ///< [outcomes] drafted tokens before the new ones
+  std::vector<std::vector<TokenId>> assumed_;  ///< [slots] drafted tokens before the new ones
   std::vector<TokenId> tokens_;                ///< [slots, window] drafted tokens
   std::vector<TokenId> runners_up_;            ///< [slots, window] second choices
   std::vector<std::int32_t> parents_;          ///< [slots, window] DraftOutput::parents
