@@ -116,7 +116,7 @@ std::unique_ptr<policy::RequestOrder> make_order(const Inputs& inputs, ResponseT
     case io::SchedulePolicy::oracle:
       return std::make_unique<policy::LongestFirst>(std::move(lengths), max_tokens, prompts);
     case io::SchedulePolicy::group:
-      return std::make_unique<policy::GroupStatic>();
+      return std::make_unique<policy::GroupStatic>(inputs.config.simulation.instance);
     case io::SchedulePolicy::fcfs:
       return std::make_unique<policy::FirstCome>();
   }

@@ -310,8 +310,8 @@ namespace {
 /// Advises the user how to give a rank more memory, or how to make it need less.
 std::string remedy(bool simulated, bool on_device) {
   if (simulated)
-    return "take a higher layout.verifier_tp or simulation.gpus_per_rank, or GPUs of more memory "
-           "(simulation.gpu_memory)";
+    return "take a higher layout.verifier_tp, simulation.gpus_per_rank or simulation.instance, or "
+           "GPUs of more memory (simulation.gpu_memory)";
   return on_device
              ? "take a higher layout.verifier_tp, or GPUs of more memory"
              : "take fewer ranks a node, nodes with more memory or a higher layout.verifier_tp";

@@ -126,8 +126,8 @@ std::uint64_t target_bytes(const Inputs& inputs, int tp) {
   const ModelConfig& priced = *inputs.priced;
   const double all = stored_weight_bytes(priced);
   double bytes = all / tp;
-  if (priced.experts)  // a rank's GPUs divide experts; each GPU has all other weights
-    bytes += (simulation.gpus_per_rank - 1) * (all - stored_expert_bytes(priced)) / tp;
+  if (priced.experts)  // an instance's ranks divide the experts
+    bytes -= stored_expert_bytes(priced) / tp * (1 - 1.0 / simulation.instance);
   if (priced.vision && priced.vision->tower)  // each GPU has the whole tower
     bytes += static_cast<double>(simulation.gpus_per_rank *
                                  model::tower_weight_bytes(priced, priced.dtype));

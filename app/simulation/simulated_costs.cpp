@@ -60,9 +60,9 @@ DrafterCosts lookup_costs(const ConfiguredDrafter& drafter) {
           {}};
 }
 
-CostTable by_gpu_tables(const Inputs& inputs, int tp, const std::string& directory) {
+/// Draft models and heads whose costs follow from simulation.gpu_tables.
+std::vector<sim::NamedDraft> priced_drafts(const Inputs& inputs) {
   const io::RunConfig& config = inputs.config;
-  const GpuMeasurements measured = io::load_gpu_tables(directory);
   std::vector<sim::NamedDraft> drafts;
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
     if (drafter.model == nullptr && drafter.head == nullptr) continue;
@@ -75,29 +75,47 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp, const std::string& directo
       throw UsageError(fmt::format(
           "speculation.drafters: {} has no costs of {}: the tables cover only heads with one pass "
           "per token, and a {} drafts in one pass; measure it (engine.profile)",
-          directory, drafter.setting.path, kind_of(head)));
+          *config.simulation.gpu_tables, drafter.setting.path, kind_of(head)));
     }
     drafts.push_back({drafter.name, layer_of(head), config.speculation.paths.value_or(1)});
     drafts.back().config.vocab = draft_vocab(head);
   }
-  const int gpus = tp * config.simulation.gpus_per_rank;
+  return drafts;
+}
+
+sim::GpuSystem system_of(const io::SimulatedLinks& link) {
   sim::GpuSystem system;
-  if (config.simulation.gpus_per_rank > 1 && inputs.priced->experts)
-    system.sharing = sim::Sharing::experts;
-  system.nvlink = 2 * config.simulation.link.node_bandwidth;  // sum of both directions
-  system.network.bandwidth = config.simulation.link.network_bandwidth;
+  system.nvlink = 2 * link.node_bandwidth;  // sum of both directions
+  system.network.bandwidth = link.network_bandwidth;
+  return system;
+}
+
+CostTable by_gpu_tables(const Inputs& inputs, int tp) {
+  const io::RunConfig& config = inputs.config;
+  const io::SimulationSection& simulation = config.simulation;
+  const int gpus = tp * simulation.gpus_per_rank;
   CostTable table;
-  try {
-    table = sim::gpu_costs(measured, *inputs.priced, gpus, drafts, system);
-  } catch (const std::invalid_argument& error) {  // the tables do not cover the degree or a size
-    throw UsageError(fmt::format(
-        "layout.verifier_tp, simulation.gpus_per_rank: {} has no costs of a model on {} GPUs: {}",
-        directory, gpus, error.what()));
+  if (simulation.instance > 1) {
+    if (gpus != 1)
+      throw UsageError(fmt::format(
+          "layout.verifier_tp, simulation.gpus_per_rank: expected 1, because an instance shares "
+          "experts alone (simulation.instance), found groups of {} GPUs",
+          gpus));
+    table = instance_costs(inputs).each;
+  } else {
+    try {
+      table = sim::gpu_costs(io::load_gpu_tables(*simulation.gpu_tables), *inputs.priced, gpus,
+                             priced_drafts(inputs), system_of(simulation.link));
+    } catch (const std::invalid_argument& error) {  // the tables do not cover the degree or a size
+      throw UsageError(fmt::format(
+          "layout.verifier_tp, simulation.gpus_per_rank: {} has no costs of a model on {} GPUs: {}",
+          *simulation.gpu_tables, gpus, error.what()));
+    }
+    table.conditions.tp = tp;  // in ranks; gpu_costs() has set the number of GPUs
+    table.transfer->bandwidth *= simulation.gpus_per_rank;
   }
-  table.conditions.tp = tp;  // in ranks; gpu_costs() has set the number of GPUs
   const std::filesystem::path model = std::filesystem::path(config.model.path).lexically_normal();
   table.conditions.model = (model.has_filename() ? model : model.parent_path()).filename();
-  table.transfer->bandwidth *= config.simulation.gpus_per_rank;
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
     if (drafter.model == nullptr && drafter.head == nullptr)
       table.drafters.push_back(lookup_costs(drafter));
@@ -125,6 +143,23 @@ void require_holds(const Inputs& inputs, const CostTable& profile) {
 
 }  // namespace
 
+sim::InstanceCosts instance_costs(const Inputs& inputs) {
+  const io::SimulationSection& simulation = inputs.config.simulation;
+  const int ranks = simulation.nodes * simulation.ranks_per_node;
+  if (ranks % simulation.instance != 0) {
+    throw UsageError(fmt::format("simulation.instance: expected a divisor of {} ranks, found {}",
+                                 ranks, simulation.instance));
+  }
+  const std::string& directory = *simulation.gpu_tables;
+  try {
+    return sim::instance_costs(io::load_gpu_tables(directory), *inputs.priced, simulation.instance,
+                               priced_drafts(inputs), system_of(simulation.link));
+  } catch (const std::invalid_argument& error) {  // the tables do not cover the number or a size
+    throw UsageError(fmt::format("simulation.instance: {} has no costs of a model on {} GPUs: {}",
+                                 directory, simulation.instance, error.what()));
+  }
+}
+
 CostTable of_drafters(const Inputs& inputs, CostTable table, const std::string& source) {
   std::vector<DrafterCosts> drafters;
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
@@ -150,10 +185,12 @@ std::optional<CostTable> costs_by_profile(const Inputs& inputs) {
         "simulation: no costs are known; set engine.profile (paceline profile) or "
         "simulation.gpu_tables");
   }
-  if (config.simulation.gpus_per_rank > 1) {
+  const io::SimulationSection& simulation = config.simulation;
+  for (const auto& [key, value] : {std::pair("simulation.gpus_per_rank", simulation.gpus_per_rank),
+                                   std::pair("simulation.instance", simulation.instance)}) {
+    if (value == 1) continue;
     throw UsageError(fmt::format(
-        "simulation.gpus_per_rank: expected 1, because engine.profile has costs per rank, found {}",
-        config.simulation.gpus_per_rank));
+        "{}: expected 1, because engine.profile has costs per rank, found {}", key, value));
   }
   const std::string& path = *config.engine.profile;
   CostTable table = io::parse_cost_profile(io::read_yaml_file(path, "the cost profile"), path);
@@ -163,7 +200,7 @@ std::optional<CostTable> costs_by_profile(const Inputs& inputs) {
 
 CostTable costs_by_gpu_tables(const Inputs& inputs, int tp) {
   const std::string& path = *inputs.config.simulation.gpu_tables;
-  return of_drafters(inputs, by_gpu_tables(inputs, tp, path), "simulation.gpu_tables: " + path);
+  return of_drafters(inputs, by_gpu_tables(inputs, tp), "simulation.gpu_tables: " + path);
 }
 
 }  // namespace paceline::app

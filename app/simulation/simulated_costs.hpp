@@ -7,6 +7,7 @@
 #include "app/assembly/inputs.hpp"
 #include "runtime/costs/cost_table.hpp"
 #include "runtime/policy/place/placement.hpp"
+#include "runtime/sim/gpu_costs.hpp"
 
 namespace paceline::app {
 
@@ -19,6 +20,11 @@ namespace paceline::app {
 /// The costs of groups of degree `tp`, computed from simulation.gpu_tables. Throws UsageError if
 /// the tables do not cover this degree.
 [[nodiscard]] CostTable costs_by_gpu_tables(const Inputs& inputs, int tp);
+
+/// The costs of an instance of simulation.instance ranks, above 1, computed from
+/// simulation.gpu_tables. Throws UsageError if the tables have no such costs, or if instances do
+/// not divide the ranks.
+[[nodiscard]] sim::InstanceCosts instance_costs(const Inputs& inputs);
 
 /// Keeps only the configured drafters in a table, in the configured order. Adds transfer costs of
 /// the modelled links if the table has none. `source`: key and path of the table, for errors.

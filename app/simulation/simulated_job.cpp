@@ -204,6 +204,7 @@ class Job {
   sim::Post post_;
   sim::BlockWire blocks_;
   sim::AddressRange addresses_;
+  std::vector<sim::Instance> instances_;
   std::unique_ptr<policy::Scheduler> scheduler_;
   CoordinatorActor coordinator_actor_;
   std::vector<std::unique_ptr<Disk>> disks_;
@@ -234,9 +235,14 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
   const Machine& machine = simulation_.machine;
   const Plan& plan = simulation_.plan;
   Mailbox& mailbox = post_.open(Address::coordinator());
+  if (simulation.instance) {
+    const int gpus = simulation.instance->gpus;
+    instances_.assign(machine.ranks.size() / gpus, sim::Instance(*simulation.instance));
+  }
   const SimulatedSurroundings around{
-      simulation_, world_,     post_,
-      blocks_,     addresses_, [](const std::string& text) { say("warning: {}", text); }};
+      simulation_, world_, post_, blocks_, addresses_, instances_, [](const std::string& text) {
+        say("warning: {}", text);
+      }};
   for (int rank = 0; rank < static_cast<int>(machine.ranks.size()); ++rank) {
     disks_.push_back(std::make_unique<Disk>(finished_));
     telemetry_.push_back(std::make_unique<Telemetry>(came_to_.ends, writer(rank)));

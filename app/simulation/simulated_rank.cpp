@@ -40,7 +40,6 @@ SimulatedRank::SimulatedRank(const SimulatedSurroundings& around, int rank,
 void SimulatedRank::take(const policy::Placement& placement) {
   const Inputs& inputs = around_.simulation.inputs;
   const Plan& plan = around_.simulation.plan;
-  const io::SimulationSection& simulation = inputs.config.simulation;
   const bool looked_at = inputs.config.test.check_kv;
   kv_share_.reset();
   store_.reset();
@@ -65,11 +64,26 @@ void SimulatedRank::take(const policy::Placement& placement) {
     kv_.bytes = around_.kv_addresses.first(bytes);
   }
   runner_ = std::make_unique<sim::ModelledRunner>(
-      around_.world, actor_, costs(tp), simulation.step_overhead, *around_.simulation.responses,
+      around_.world, actor_, step_seconds(tp), *around_.simulation.responses,
       looked_at ? std::optional(kv_) : std::nullopt, rank_ == leader);
   make_store(tp);
   kv_share_ = std::make_unique<roles::KvShare>(
       *blocks_, kv_, rank_ - leader, tp, roles::Recorder{&clock(), &telemetry_}, store_.get());
+}
+
+/// A real step takes simulation.step_overhead outside its engine.
+sim::StepSeconds SimulatedRank::step_seconds(int tp) const {
+  const double overhead = around_.simulation.inputs.config.simulation.step_overhead;
+  if (around_.instances.empty()) {
+    return [&table = costs(tp), overhead](const StepShape& shape, double /*now*/) {
+      return table.step_seconds(shape) + overhead;
+    };
+  }
+  const int gpus = around_.simulation.instance->gpus;
+  return [&instance = around_.instances[rank_ / gpus], member = rank_ % gpus, overhead](
+             const StepShape& shape, double now) {
+    return instance.step_seconds(member, shape, now) + overhead;
+  };
 }
 
 /// Makes a store with a real rank's number of blocks. The blocks may be smaller than a real rank's.

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "app/assembly/rank_life.hpp"
 #include "app/assembly/rank_machine.hpp"
@@ -13,6 +14,7 @@
 #include "runtime/sim/blocks.hpp"
 #include "runtime/sim/engine.hpp"
 #include "runtime/sim/environment.hpp"
+#include "runtime/sim/instance.hpp"
 #include "runtime/sim/post.hpp"
 #include "runtime/sim/tiers.hpp"
 #include "runtime/sim/world.hpp"
@@ -26,6 +28,7 @@ struct SimulatedSurroundings {
   sim::Post& post;
   sim::BlockWire& blocks;
   const sim::AddressRange& kv_addresses;  ///< addresses of KV blocks that are never read
+  std::span<sim::Instance> instances;     ///< by neighbouring ranks; empty: there are none
   std::function<void(const std::string&)> warn;
 };
 
@@ -63,6 +66,7 @@ class SimulatedRank final : public RankMachine, public sim::Actor {
 
  private:
   void make_store(int tp);
+  [[nodiscard]] sim::StepSeconds step_seconds(int tp) const;
 
   SimulatedSurroundings around_;
   int rank_;

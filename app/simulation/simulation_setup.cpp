@@ -209,6 +209,14 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
   const std::vector<int> degrees = plan.layout.placement.degrees();
   for (const int tp : degrees) simulation.costs[tp] = of_another_degree(table, tp);
   simulation.costs.insert(plan.tail_groups.costs.begin(), plan.tail_groups.costs.end());
+  if (inputs.config.simulation.instance > 1) {
+    if (!plan.layout.placement.drafters.empty() || plan.best_of_n.roles_change) {
+      throw UsageError(
+          "simulation.instance: expected 1 where ranks draft, for a rank with experts of an "
+          "instance always verifies (set layout.drafters: 0, speculation.best_of_n: false)");
+    }
+    simulation.instance = instance_costs(inputs);
+  }
   if (degrees != std::vector{measured_tp}) {
     plan.layout.explanation.push_back(
         fmt::format("warning: costs of tensor-parallel degree {} stand for those of {}, as if work "
@@ -223,9 +231,10 @@ std::string simulation_text(const SimulationSetup& setup) {
   const Plan& plan = setup.plan;
   const io::SimulationSection& simulation = inputs.config.simulation;
   std::string text = fmt::format(
-      "{} of {}{}; {} to {}\n", counted(simulation.nodes, "node"),
+      "{} of {}{}{}; {} to {}\n", counted(simulation.nodes, "node"),
       counted(simulation.ranks_per_node, "rank"),
       simulation.gpus_per_rank > 1 ? fmt::format(" of {} GPUs", simulation.gpus_per_rank) : "",
+      simulation.instance > 1 ? fmt::format(", in instances of {}", simulation.instance) : "",
       counted(inputs.sizes.responses, "response"),
       counted(inputs.prompts.prompts.size(), "prompt"));
   for (const std::string& line : plan.layout.explanation) text += "  " + line + "\n";

@@ -3,9 +3,11 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "app/assembly/plan.hpp"
 #include "app/commands/commands.hpp"
+#include "runtime/sim/gpu_costs.hpp"
 #include "runtime/sim/responses.hpp"
 #include "runtime/sim/stop_points.hpp"
 #include "runtime/sim/workload.hpp"
@@ -22,6 +24,7 @@ struct SimulationSetup {
   std::unique_ptr<sim::Responses> responses;
   std::unique_ptr<sim::StopPoints> stop_points;  ///< recorded trees for the head; null: no head
   std::map<int, CostTable> costs;                ///< costs by tensor-parallel degree of groups
+  std::optional<sim::InstanceCosts> instance;    ///< set if simulation.instance is above 1
 };
 
 /// Reads the models' config.json and the costs, makes the workload and plans the job. Throws as

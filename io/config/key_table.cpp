@@ -129,11 +129,12 @@ std::vector<Key> simulation_keys() {
   return {key(PACELINE_FIELD(simulation, nodes), Count{1, 1 << 16}, "Nodes that are modelled."),
           key(PACELINE_FIELD(simulation, ranks_per_node), Count{1, 1024}, "Ranks of each."),
           key(PACELINE_FIELD(simulation, gpus_per_rank), Count{1, 1024},
-              "GPUs that a rank stands for, by gpu_tables: an instance of an engine.",
-              {"They share a model by its routed experts, with requests dealt out evenly (DP and "
-               "EP), or",
-               "where it has none all of it (TP). engine.kv_memory and kv_pool.memory are of all "
-               "of them."}),
+              "GPUs that a rank stands for, by gpu_tables: they share the model's tensors (TP).",
+              {"engine.kv_memory and kv_pool.memory are of all of them."}),
+          key(PACELINE_FIELD(simulation, instance), Count{1, 1024},
+              "Ranks of an instance, by gpu_tables: they share a model by its routed experts.",
+              {"Each is a GPU with requests and KV of its own (DP and EP); all of them step "
+               "together."}),
           key(PACELINE_FIELD(simulation, gpu_memory), OrAuto{Size{}},
               "Memory of each GPU, into which weights, buffers and KV must fit; auto is 80GiB."),
           key(PACELINE_FIELD(simulation, context), OrAuto{Count{2, 1 << 30}},

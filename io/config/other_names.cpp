@@ -79,7 +79,7 @@ constexpr std::array table = {
     OtherName{"simulation.seed", "is sampling.seed"},
     OtherName{"simulation.telemetry", "is no key any more: a simulation with --output writes it"},
     OtherName{"simulation.gpu_sharing",
-              "is no key any more: GPUs of a rank share a model by its experts, where it has some"},
+              "is no key any more: see simulation.gpus_per_rank, simulation.instance"},
     OtherName{"simulation.faults", "is test.faults"},
     OtherName{"simulation.check_kv", "is test.check_kv"},
     OtherName{"simulation.message_seconds", "is no key any more: reading messages takes no time"},

@@ -234,6 +234,7 @@ struct SimulationSection {
   std::int32_t nodes = 1;
   std::int32_t ranks_per_node = 8;
   std::int32_t gpus_per_rank = 1;
+  std::int32_t instance = 1;       ///< ranks that share a mixture by its experts; 1: none do
   Auto<std::uint64_t> gpu_memory;  ///< bytes of each GPU; auto: kGpuMemory
   static constexpr std::uint64_t kGpuMemory = std::uint64_t{80} << 30;  ///< an H100 has this
   Auto<std::int32_t> context;             ///< most positions of a sequence; auto: config.json's

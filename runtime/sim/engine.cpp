@@ -30,13 +30,12 @@ StepShape shape_of(const engine::Step& step) {
   return shape;
 }
 
-ModelledRunner::ModelledRunner(World& world, ActorId actor, const CostTable& costs,
-                               double step_seconds, const Responses& responses,
-                               std::optional<engine::KvMemory> memory, bool leads)
+ModelledRunner::ModelledRunner(World& world, ActorId actor, StepSeconds seconds,
+                               const Responses& responses, std::optional<engine::KvMemory> memory,
+                               bool leads)
     : world_(world),
       actor_(actor),
-      costs_(costs),
-      step_seconds_(step_seconds),
+      seconds_(std::move(seconds)),
       responses_(responses),
       memory_(std::move(memory)),
       leads_(leads) {
@@ -50,7 +49,7 @@ engine::StepResult ModelledRunner::run(const engine::Step& step) {
   if (step.empty()) return {};
   if (leads_ || memory_) sample(step);
   const double before = world_.clock(actor_).now();
-  world_.work(actor_, costs_.step_seconds(shape_of(step)) + step_seconds_);
+  world_.work(actor_, seconds_(shape_of(step), before));
   return {.sampled = sampled_, .forward_seconds = world_.clock(actor_).now() - before};
 }
 

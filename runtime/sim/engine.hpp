@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -17,20 +18,21 @@ namespace paceline::sim {
 /// Shape of a step, by which its cost is looked up.
 [[nodiscard]] StepShape shape_of(const engine::Step& step);
 
+/// Seconds of a step that begins at a time.
+using StepSeconds = std::function<double(const StepShape& shape, double now)>;
+
 /// The engine of a rank of a group. With memory it stores, in every slot and for every head, the id
 /// of the token whose KV this would be. It checks all of a request's slots before it samples the
 /// next token, so that wrong, late or foreign KV is found, as it would change a real model's
 /// output. Not thread-safe.
 class ModelledRunner final : public engine::StepRunner {
  public:
-  /// `costs`: costs of steps of the group's degree. `step_seconds`: seconds that a real step takes
-  /// outside its engine, added to each step. `memory`: the KV pool's memory, with one 4-byte
+  /// `seconds`: costs of the group's steps. `memory`: the KV pool's memory, with one 4-byte
   /// element for each head and slot; absent: nothing is checked. If steps make the pool grow, the
   /// caller has room behind it. `leads`: whether the tokens are read; a member's are not, and
   /// without memory it makes none. References must outlive this object.
-  ModelledRunner(World& world, ActorId actor, const CostTable& costs, double step_seconds,
-                 const Responses& responses, std::optional<engine::KvMemory> memory,
-                 bool leads = true);
+  ModelledRunner(World& world, ActorId actor, StepSeconds seconds, const Responses& responses,
+                 std::optional<engine::KvMemory> memory, bool leads = true);
 
   /// Throws std::logic_error where a row would see wrong KV.
   engine::StepResult run(const engine::Step& step) override;
@@ -44,8 +46,7 @@ class ModelledRunner final : public engine::StepRunner {
 
   World& world_;
   ActorId actor_;
-  const CostTable& costs_;
-  double step_seconds_;
+  StepSeconds seconds_;
   const Responses& responses_;
   std::optional<engine::KvMemory> memory_;
   bool leads_;

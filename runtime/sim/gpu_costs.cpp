@@ -94,6 +94,12 @@ class ModelCosts {
     return std::min(first_row_position(), arithmetic_position());
   }
 
+  /// Seconds of the experts of all layers.
+  [[nodiscard]] double all_experts(double rows) const {
+    const int mixtures = config_.layers - config_.dense_layers();
+    return mixtures > 0 ? mixtures * experts(rows) : 0;
+  }
+
  private:
   [[nodiscard]] double part(double whole) const { return whole / tp_; }
   /// Rows of the GPU with the most: at least one, however few there are.
@@ -150,8 +156,7 @@ class ModelCosts {
     double seconds = times_.elementwise(GpuOp::embedding, hidden, rows) + norm;
     seconds += config_.layers * layer;
     if (dense > 0) seconds += dense * mlp(config_.intermediate, rows);
-    if (dense < config_.layers) seconds += (config_.layers - dense) * experts(all_rows);
-    return seconds;
+    return seconds + all_experts(all_rows);
   }
 
   [[nodiscard]] double product(double inputs, double outputs, double rows) const {
@@ -270,12 +275,30 @@ ExpertLoad fullest_load(const ExpertConfig& experts, int gpus, double rows) {
                      std::min(1.0, own * read * gpus), own)};
 }
 
-CostTable gpu_costs(const GpuMeasurements& measured, const ModelConfig& target, int gpus,
-                    std::span<const NamedDraft> drafts, const GpuSystem& system) {
+namespace {
+
+void check(const GpuSystem& system) {
   if (!(system.nvlink > 0) || !(system.network.bandwidth > 0) || !(system.network.latency >= 0) ||
       !(system.latent_flops > 0)) {
     throw std::invalid_argument("a rate of the GPUs is out of range");
   }
+}
+
+/// Costs of one of `gpus` GPUs, from those of all of them with as much work each. `without`:
+/// seconds to leave out, by rows of all GPUs.
+CostCurve of_each(const CostCurve& all, int gpus, const CostCurve& without = {}) {
+  std::vector<CostCurve::Point> points;
+  for (const CostCurve::Point& p : all.points()) {
+    if (p.rows >= gpus) points.push_back({p.rows / gpus, p.seconds - without.seconds(p.rows)});
+  }
+  return CostCurve(std::move(points), all.per_position() * gpus);
+}
+
+}  // namespace
+
+CostTable gpu_costs(const GpuMeasurements& measured, const ModelConfig& target, int gpus,
+                    std::span<const NamedDraft> drafts, const GpuSystem& system) {
+  check(system);
   const GpuTimes times(measured);
   const ModelCosts costs(times, target, gpus, system);
   CostTable table;
@@ -296,6 +319,32 @@ CostTable gpu_costs(const GpuMeasurements& measured, const ModelConfig& target, 
   }
   table.transfer = system.network;
   return table;
+}
+
+InstanceCosts instance_costs(const GpuMeasurements& measured, const ModelConfig& target, int gpus,
+                             std::span<const NamedDraft> drafts, GpuSystem system) {
+  system.sharing = Sharing::experts;
+  InstanceCosts costs;
+  costs.gpus = gpus;
+  costs.even = gpu_costs(measured, target, gpus, drafts, system);
+  const GpuTimes times(measured);
+  const ModelCosts model(times, target, gpus, system);
+  std::vector<CostCurve::Point> experts;
+  for (const CostCurve* curve : {&costs.even.decode, &costs.even.prefill}) {
+    for (const CostCurve::Point& p : curve->points())
+      experts.push_back({p.rows, model.all_experts(p.rows)});
+  }
+  costs.experts = CostCurve(std::move(experts));
+  costs.each = costs.even;
+  costs.each.conditions.tp = 1;
+  costs.each.drafted_position *= gpus;
+  costs.own = costs.each;
+  costs.own.drafters.clear();
+  costs.each.decode = of_each(costs.even.decode, gpus);
+  costs.each.prefill = of_each(costs.even.prefill, gpus);
+  costs.own.decode = of_each(costs.even.decode, gpus, costs.experts);
+  costs.own.prefill = of_each(costs.even.prefill, gpus, costs.experts);
+  return costs;
 }
 
 }  // namespace paceline::sim

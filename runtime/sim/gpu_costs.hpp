@@ -26,8 +26,9 @@
 // GPUs, and so are their rows, positions and prompts. Each GPU has a part of the routed experts and
 // all other weights. In each layer rows go to the GPUs of their experts and back. All GPUs wait for
 // the one whose experts most rows chose, and for the one that reads the most experts; both loads
-// are expected values for rows that choose at random. Two costs are left out: of routers that
-// prefer some experts, as far as replicas do not balance it, and of uneven requests.
+// are expected values for rows that choose at random. Left out is the cost of routers that prefer
+// some experts, as far as replicas do not balance it. GPUs whose requests are uneven have
+// InstanceCosts.
 #pragma once
 
 #include <cstdint>
@@ -96,5 +97,20 @@ struct ExpertLoad {
 [[nodiscard]] CostTable gpu_costs(const GpuMeasurements& measured, const ModelConfig& target,
                                   int gpus, std::span<const NamedDraft> drafts,
                                   const GpuSystem& system = {});
+
+/// Costs of an instance: GPUs that share a model by its experts, each with requests of its own. A
+/// step takes as long as the GPU with the most work of its own, and the experts of all rows.
+struct InstanceCosts {
+  int gpus = 1;
+  CostTable even;     ///< of the whole instance, whose GPUs have as many rows and positions each
+  CostTable each;     ///< of one GPU's rows, while the others have as many
+  CostTable own;      ///< of one GPU's rows without the routed experts; has no drafters
+  CostCurve experts;  ///< routed experts of all layers, by rows of all GPUs
+};
+
+/// As gpu_costs() with Sharing::experts, and at least 2 GPUs.
+[[nodiscard]] InstanceCosts instance_costs(const GpuMeasurements& measured,
+                                           const ModelConfig& target, int gpus,
+                                           std::span<const NamedDraft> drafts, GpuSystem system);
 
 }  // namespace paceline::sim

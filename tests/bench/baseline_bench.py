@@ -28,7 +28,7 @@ WORKLOADS = {
                                                      "twice": "1.04-1.11 (5.2)"}),
     "seer-moonlight": (4, 400, GROUPS, {"tail": "to 50 (6.2.2)"}),
     "seer-qwen2-vl-72b": (16, 600, GROUPS, {"tail": "50 (fig. 3)"}),
-    "seer-kimi-k2": (8, 800, GROUPS, {"tail": "less (6.2.2)"}),
+    "seer-kimi-k2": (32, 800, GROUPS, {"tail": "less (6.2.2)"}),
 }
 LARGE = 64  # requests of a worker: SpecActor's "large batch"
 

@@ -22,7 +22,7 @@ import h5py
 
 from simulations import add_runs, in_order, simulate
 
-MODELS = {"moonlight": 4, "qwen2-vl-72b": 16, "kimi-k2": 8}  # nodes, as the configurations have them
+MODELS = {"moonlight": 4, "qwen2-vl-72b": 16, "kimi-k2": 32}  # nodes, as the configurations have them
 PROMPTS = {"moonlight": 400, "qwen2-vl-72b": 600, "kimi-k2": 800}
 PLAIN = ["speculation.mode=plain"]
 ARMS = {  # settings

@@ -11,7 +11,7 @@ cmake --install "$build" --prefix "$work/prefix" >"$work/install.log" || { tail 
 PATH=$work/prefix/bin:$PATH
 cd "$work/prefix/share/paceline"
 
-small=(--set simulation.nodes=2 --set simulation.workload.prompts=4 --set sampling.max_tokens=2048)
+small=(--set simulation.nodes=4 --set simulation.workload.prompts=4 --set sampling.max_tokens=2048)
 
 # printed CONFIG: the command of its comments, on one line.
 printed() { sed -n '/^#   paceline simulate/,/[^\\]$/s/^# *//p' "$1" | sed ':next; /\\$/ { N; s/\\\n//; b next }'; }

@@ -274,6 +274,7 @@ refuses "a sweep of an unknown key" 64 "simulation.node.*nodes" --sweep simulati
 refuses "latent attention of several ranks" 64 "layout.verifier_tp" "${experts[@]}" --set layout.verifier_tp=2
 refuses "ranks of several GPUs without their costs" 64 "simulation.gpus_per_rank: expected 1, .* found 2" \
   --set simulation.gpus_per_rank=2
+refuses "an instance without its costs" 64 "simulation.instance: expected 1, .* found 2" --set simulation.instance=2
 refuses "a key of earlier versions" 64 "simulation.seed=2: .*; it is sampling.seed" --set simulation.seed=2
 refuses "p99 below the median" 64 "p99: expected at least the median of 500" \
   --set "simulation.workload.lengths={median: 500, p99: 400}"
@@ -297,7 +298,7 @@ else
   fail "the plan is: $(cat "$work/err")"
 fi
 refuses "weights that do not fit a GPU" 64 "at degree 1 a rank's weights take 61.03 GiB .* GiB more than the 36.75 GiB that it can plan with; \
-take a higher layout.verifier_tp or simulation.gpus_per_rank, or GPUs of more memory \(simulation.gpu_memory\)" "${large[@]}" \
+take a higher layout.verifier_tp, simulation.gpus_per_rank or simulation.instance, or GPUs of more memory \(simulation.gpu_memory\)" "${large[@]}" \
   --set simulation.gpu_memory=40G
 refuses "KV that does not fit beside them" 64 "engine.kv_memory: 341.00 GiB are asked for, and a rank has 1.\... beside the weights, 32.\... \
 too few; lower it, or take a higher layout.verifier_tp" "${large[@]}" --set engine.kv_memory=341G
@@ -349,6 +350,18 @@ mkdir -p "$work/others/shards"
 touch "$work/others/shards/data.bin"
 output=$work/others simulate || fail "a folder with others' files: $(tail -n 1 "$work/err")"
 same "others' files stay" "data.bin" "$(ls -A "$work/others/shards")"
+# Experts divided among ranks that step together.
+instance=(--set model.path="$root/configs/simulated/models/Qwen3-30B-A3B" --set simulation.gpu_tables="$root/configs/simulated/h100"
+  --set simulation.ranks_per_node=4 --set simulation.instance=2)
+agrees "instances of two" "${instance[@]}"
+agrees "prompts dealt to instances" "${instance[@]}" --set schedule.policy=group
+refuses "instances that ranks do not make up" 64 "simulation.instance: expected a divisor of 4 ranks, found 3" "${instance[@]}" --set simulation.instance=3
+refuses "an instance of a dense model" 64 "simulation.instance: .* has no costs of a model on 2 GPUs: the model has no experts to share" \
+  "${instance[@]}" --set model.path="$root/configs/simulated/models/Qwen2.5-7B"
+refuses "an instance of groups" 64 "layout.verifier_tp, .*: expected 1, .* \(simulation.instance\), found groups of 2 GPUs" "${instance[@]}" --set layout.verifier_tp=2
+refuses "an instance with a drafter rank" 64 "simulation.instance: expected 1 where ranks draft" "${instance[@]}" \
+  --set "speculation.drafters=[{method: suffix}]" --set speculation.mode=decoupled --set layout.drafters=1
+
 # A simulation of minutes. Of a process that has to be killed timeout says 137.
 code=0
 timeout -k 5 0.5 "$paceline" simulate "$root/configs/simulated/seer-kimi-k2.yaml" >"$work/out" 2>&1 || code=$?

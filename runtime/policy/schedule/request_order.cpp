@@ -86,17 +86,22 @@ Precedence GroupStatic::precedence(RequestId id, std::uint32_t /*tokens*/) {
   return {.key = static_cast<double>(arrival(id).prompt), .place = arrival(id).request};
 }
 
-/// The slot's prompts are those that arrived from place index/of to place (index + 1)/of, as shares
-/// of all prompts.
+/// An instance's prompts are those that arrived from place index/of to place (index + 1)/of, as
+/// shares of all prompts.
 std::optional<RequestId> GroupStatic::nth(const Slot& slot, std::size_t n) const {
   const auto begin = [&](int index) {
-    const auto groups = static_cast<std::uint64_t>(slot.of);
-    return static_cast<double>((index * prompts() + groups - 1) / groups);
+    const auto instances = static_cast<std::uint64_t>(slot.of / engines_);
+    return static_cast<double>((index * prompts() + instances - 1) / instances);
   };
-  auto at = waiting().lower_bound({{.key = begin(slot.index)}, {}});
-  for (; n > 0 && at != waiting().end(); --n) ++at;
-  if (at == waiting().end() || at->precedence.key >= begin(slot.index + 1)) return std::nullopt;
-  return at->id;
+  const int instance = slot.index / engines_;
+  const auto own = [&](const Candidate& candidate) {
+    return static_cast<int>(candidate.precedence.place % engines_) == slot.index % engines_;
+  };
+  for (auto at = waiting().lower_bound({{.key = begin(instance)}, {}});
+       at != waiting().end() && at->precedence.key < begin(instance + 1); ++at) {
+    if (own(*at) && n-- == 0) return at->id;
+  }
+  return std::nullopt;
 }
 
 LongestFirst::LongestFirst(std::map<RequestId, std::uint32_t> lengths, std::uint32_t max_tokens,

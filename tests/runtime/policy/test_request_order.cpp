@@ -71,6 +71,16 @@ TEST(RequestOrder, GroupsAreDealtTheirPrompts) {
   EXPECT_EQ(take(order, 9, {2, 3}), (Ids{{4, 0}, {4, 1}}));
 }
 
+TEST(RequestOrder, AnInstanceDealsItsPromptsRequestsToItsGroups) {
+  GroupStatic order(2);
+  add_all(order, 4, 3);
+  EXPECT_EQ(take(order, 9, {0, 4}), (Ids{{0, 0}, {0, 2}, {1, 1}}));
+  EXPECT_EQ(take(order, 9, {3, 4}), (Ids{{2, 1}, {3, 0}, {3, 2}}));
+  EXPECT_FALSE(order.next({3, 4})) << "the rest is others'";
+  EXPECT_EQ(take(order, 9, {1, 4}), (Ids{{0, 1}, {1, 0}, {1, 2}}));
+  EXPECT_EQ(take(order, 9, {2, 4}), (Ids{{2, 0}, {2, 2}, {3, 1}}));
+}
+
 TEST(RequestOrder, EveryPromptIsSomeGroupsWhateverTheirNumber) {
   for (const std::uint32_t prompts : {1U, 2U, 7U, 64U}) {
     for (int groups = 1; groups < 12; ++groups) {

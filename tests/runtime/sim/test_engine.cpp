@@ -51,6 +51,10 @@ CostTable costs() {
   return table;
 }
 
+StepSeconds seconds_of(const CostTable& table) {
+  return [table](const StepShape& shape, double) { return table.step_seconds(shape); };
+}
+
 /// A batcher on modelled requests, whose KV is looked at.
 class Decoding {
  public:
@@ -68,10 +72,9 @@ class Decoding {
                  .context = 200,
                  .growth = chunk},
                 sampling(), {kModelledStop}, nullptr),
-        table_(costs()),
         actor_(world),
         memory_(bytes()),
-        runner_(world, actor_.id, table_, 0.001, responses, kv()) {
+        runner_(world, actor_.id, seconds_of(costs()), responses, kv()) {
     for (std::uint32_t p = 0; p < work.prompts.size(); ++p) {
       for (std::uint32_t s = 0; s < work.requests[p].size(); ++s) {
         Admission& made = queue.emplace_back();
@@ -105,7 +108,7 @@ class Decoding {
     const engine::Step& planned = batcher.plan(drafts);
     const double before = world.clock(actor_.id).now();
     const engine::StepResult result = runner_.run(planned);
-    const double expected = planned.empty() ? 0 : table_.step_seconds(shape_of(planned)) + 0.001;
+    const double expected = planned.empty() ? 0 : costs().step_seconds(shape_of(planned));
     EXPECT_NEAR(world.clock(actor_.id).now() - before, expected, 1e-12);
     if (!planned.empty()) {
       EXPECT_NEAR(result.forward_seconds, expected, 1e-12);
@@ -143,7 +146,6 @@ class Decoding {
   static std::vector<std::int32_t> bytes() {
     return std::vector<std::int32_t>(static_cast<std::size_t>(kBlocks) * kHeads * kBlock, -1);
   }
-  CostTable table_;
   ScriptedActor actor_;
   std::vector<std::int32_t> memory_;
   ModelledRunner runner_;
@@ -206,8 +208,7 @@ TEST(ModelledRunner, WithoutMemoryNothingIsLookedAt) {
   const Responses responses(work, kNoiseSeed, 0);
   World world;
   ScriptedActor actor(world);
-  const CostTable table = costs();
-  ModelledRunner runner(world, actor.id, table, 0, responses, std::nullopt);
+  ModelledRunner runner(world, actor.id, seconds_of(costs()), responses, std::nullopt);
   engine::Step step;
   step.tokens = {1};
   step.parts = {{.first_row = 0, .rows = 1, .first_position = 30, .sequence = 0}};
@@ -222,12 +223,11 @@ TEST(ModelledRunner, RefusesKvThatIsNotOneNumberAHeadAndSlot) {
   const Responses responses(work, kNoiseSeed, 0);
   World world;
   ScriptedActor actor(world);
-  const CostTable table = costs();
   for (const kernels::KvShape& shape :
        {kernels::KvShape{1, 1, 2, 16, DType::f32}, kernels::KvShape{1, 1, 1, 16, DType::bf16}}) {
-    EXPECT_THROW(
-        ModelledRunner(world, actor.id, table, 0, responses, engine::KvMemory{shape, {}, nullptr}),
-        std::invalid_argument);
+    EXPECT_THROW(ModelledRunner(world, actor.id, seconds_of(costs()), responses,
+                                engine::KvMemory{shape, {}, nullptr}),
+                 std::invalid_argument);
   }
 }
 

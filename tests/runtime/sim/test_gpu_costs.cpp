@@ -158,6 +158,18 @@ TEST(GpuCosts, GpusThatShareExpertsHaveRowsOfTheirOwn) {
   // Positions are read by four at once, whole heads each.
   EXPECT_DOUBLE_EQ(four.decode.per_position(), alone.decode.per_position() / 4);
   EXPECT_DOUBLE_EQ(four.drafted_position, alone.drafted_position / 4);
+  // Of an instance each GPU's share, and the same without the experts.
+  const sim::InstanceCosts instance = sim::instance_costs(all, shape, 4, {}, system);
+  EXPECT_EQ(instance.each.conditions.tp, 1);
+  EXPECT_DOUBLE_EQ(instance.even.decode.seconds(8, 100), four.decode.seconds(8, 100));
+  EXPECT_NEAR(instance.each.decode.seconds(2, 100), four.decode.seconds(8, 100), 1e-12);
+  EXPECT_NEAR(instance.each.prefill.seconds(2, 100), four.prefill.seconds(8, 100), 1e-12);
+  EXPECT_DOUBLE_EQ(instance.each.drafted_position, alone.drafted_position);
+  EXPECT_NEAR(instance.own.decode.seconds(2, 100) + instance.experts.seconds(8),
+              four.decode.seconds(8, 100), 1e-12);
+  const double shared = times.product(512, 2 * 64, 2) +
+                        times.elementwise(GpuOp::activation, 64, 2) + times.product(64, 512, 2);
+  EXPECT_NEAR(instance.experts.seconds(8), 2 * (experts + 2 * exchange + shared), 1e-12);
   EXPECT_DOUBLE_EQ(four.prefill.per_position(), alone.prefill.per_position() / 4);
 
   EXPECT_THROW((void)gpu_costs(all, shape, 3, {}, system), std::invalid_argument);

@@ -1,0 +1,43 @@
+// Steps of an instance: ranks that share experts wait for the fullest, and idle ones for none.
+#include <gtest/gtest.h>
+
+#include "runtime/sim/instance.hpp"
+
+namespace paceline::test {
+namespace {
+
+using sim::Instance;
+
+/// A rank's own rows take a millisecond each and its positions a microsecond; all experts a second
+/// for ten rows.
+sim::InstanceCosts costs() {
+  sim::InstanceCosts costs;
+  costs.gpus = 3;
+  costs.own.decode = CostCurve({{1, 1e-3}, {10, 10e-3}}, 1e-6);
+  costs.experts = CostCurve({{1, 0.1}, {10, 1.0}});
+  return costs;
+}
+
+StepShape decoding(double requests, double context) {
+  return {.requests = requests, .context = context};
+}
+
+TEST(Instance, AStepWaitsForTheFullestRankAndForAllRowsExperts) {
+  const sim::InstanceCosts table = costs();
+  Instance instance(table);
+  EXPECT_DOUBLE_EQ(instance.step_seconds(0, decoding(2, 0), 0), 2e-3 + 0.2);
+  // Ranks that begin later count those that are in a step: first experts of 2 + 4 rows, then of 9.
+  EXPECT_DOUBLE_EQ(instance.step_seconds(1, decoding(4, 500), 0.1), 4e-3 + 4 * 500e-6 + 0.6);
+  EXPECT_DOUBLE_EQ(instance.step_seconds(2, decoding(3, 0), 0.2), 4e-3 + 4 * 500e-6 + 0.9);
+}
+
+TEST(Instance, ARankThatBeginsNoStepForHalfAStepHasNoRequests) {
+  const sim::InstanceCosts table = costs();
+  Instance instance(table);
+  const double first = instance.step_seconds(0, decoding(5, 0), 0);
+  EXPECT_DOUBLE_EQ(instance.step_seconds(1, decoding(1, 0), 1.4 * first), 5e-3 + 0.6);
+  EXPECT_DOUBLE_EQ(instance.step_seconds(2, decoding(1, 0), 1.6 * first), 1e-3 + 0.2);
+}
+
+}  // namespace
+}  // namespace paceline::test
