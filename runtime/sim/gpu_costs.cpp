@@ -55,12 +55,13 @@ class ModelCosts {
 
   [[nodiscard]] CostCurve prefill() const {
     std::vector<CostCurve::Point> points;
-    const double position = config_.layers * prompt_flops() / times_.attention().flops / ep_;
+    const double position = config_.layers * prompt_flops() / times_.attention().flops;
     for (const double rows : rows_of_all(kPrefillRows)) {
+      const double chunk = dealt(rows);
       points.push_back({rows, pass(rows) + config_.layers * times_.attention().floor +
-                                  position * rows * (rows + 1) / 2});
+                                  position * chunk * (chunk + 1) / 2});
     }
-    return CostCurve(std::move(points), position);
+    return CostCurve(std::move(points), position / ep_);
   }
 
   /// Costs of a head. A level of `paths` rows of a request attends to one request's positions.
