@@ -13,15 +13,16 @@ namespace paceline::app {
 
 /// Costs that are known before a run, from the cost profile in engine.profile.
 struct ProfiledCosts {
-  CostConditions conditions;         ///< conditions of this run and number of this rank's threads
+  CostConditions conditions;  ///< conditions of this run; `threads` is this rank's own number
   std::optional<CostTable> profile;  ///< costs in engine.profile; nullopt: it is not set
   std::string fault;                 ///< reason not to use `profile`; empty: there is none
 
   [[nodiscard]] bool profile_holds() const { return profile && fault.empty(); }
 };
 
-/// Describes the shape of a model, or of a head's layer, for CostConditions::model. Models with the
-/// same text have the same costs. `compute`: the dtype that the model computes in.
+/// Describes the shape of the target for CostConditions::model, or of a draft model or a head's
+/// layer for DrafterCosts::model. Models with the same text have the same costs. `compute`: the
+/// dtype that the model computes in.
 [[nodiscard]] std::string shape_text(const ModelConfig& model, DType compute);
 
 /// The shape of a drafter's model or head; empty: the drafter has neither. `target`: the dtype that
@@ -29,9 +30,11 @@ struct ProfiledCosts {
 [[nodiscard]] std::string shape_text(const ConfiguredDrafter& drafter, DType target);
 
 /// Returns a text for the user that says why `profile` does not apply to a run; empty: it applies.
-/// A profile applies if it was measured under the conditions `now`, with every drafter in its
-/// present shape and at the degree of all groups. `degrees`: tensor-parallel degrees of the groups.
-/// `target`: the dtype that the target computes in. `whose`: name of the run, e.g. "this run".
+/// A profile applies if it has the backend, instruction set, threads and model of `now`, if every
+/// group has the tensor-parallel degree of the profile, and if it has costs of every drafter. If it
+/// records a drafter's shape, this must be the present one. `degrees`: tensor-parallel degrees of
+/// the groups. `target`: the dtype that the target computes in. `whose`: name of the run, e.g.
+/// "this run".
 [[nodiscard]] std::string difference(const CostTable& profile, const CostConditions& now,
                                      std::span<const int> degrees,
                                      std::span<const ConfiguredDrafter> drafters, DType target,

@@ -52,10 +52,10 @@ struct ServedPrompts {
 
 /// The draft server of this rank, if the rank hosts one. The server has a thread of its own, so
 /// that server and rank do not wait for each other. The thread sleeps between messages. Destroying
-/// this object ends the thread; do so after the last request. The server reads responses of earlier
-/// steps (speculation.history) piece by piece, so that messages and the end of the run wait for one
-/// piece at most. While the server opens a file, a write of the rank may wait, because HDF5 serves
-/// one thread at a time.
+/// this object ends the thread. Destroy it when the rank's role has ended with the run, so that no
+/// verifier still generates. The server reads responses of earlier steps (speculation.history)
+/// piece by piece, so that messages and the end of the run wait for one piece at most. While the
+/// server opens a file, a write of the rank may wait, because HDF5 serves one thread at a time.
 class DraftServerThread {
  public:
   /// References must outlive this object. A fault in the thread ends the job.

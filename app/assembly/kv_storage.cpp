@@ -38,7 +38,9 @@ class DeviceMemory final : public kv::OutsideMemory {
     if (staging_ != nullptr) return;
     staging_ = fabric::make_device_staging();
     if (staging_ == nullptr || !staging_->is_device(outside))
-      throw Error(ExitCode::internal, "KV of a device is not in a device's memory");
+      throw Error(ExitCode::internal,
+                  "this rank's KV should be in a device's memory, but no CUDA device was found "
+                  "that has it");
     pinned_ = staging_->allocate();
   }
   std::unique_ptr<fabric::DeviceStaging> staging_;

@@ -18,7 +18,7 @@ namespace paceline::app {
 /// name for messages.
 void check_kv_disk(const io::KvPoolSection& settings, const std::string& host);
 
-/// A rank's part of the pool.
+/// Facts about a rank that make_kv_storage() needs.
 struct KvPart {
   std::uint64_t memory = 0;  ///< bytes of host memory; 0: there is no pool
   int sharers = 1;           ///< ranks that share the node's disk

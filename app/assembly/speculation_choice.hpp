@@ -39,16 +39,17 @@ struct SpeculationChoice {
 
 /// Chooses drafter ranks by SpecActor's Algorithm 1, and the order of drafters by SpecActor's
 /// initial selection. Both need a profile that was measured under this run's conditions. `first`:
-/// placement of the layout before any choice. `history`: acceptance rates of earlier runs. `tail`:
-/// larger groups that the layout's groups may join into. Throws UsageError if the configuration
-/// asks for a choice that cannot be made.
+/// placement of the first layout, which is made before speculation is chosen. `history`: acceptance
+/// rates of earlier runs. `tail`: larger groups that the layout's groups may join into. Throws
+/// UsageError if the configuration asks for a choice that cannot be made.
 ///
 /// The initial selection (SpecActor, section 4.2) sorts drafters by speedup, the fastest first. A
 /// drafter's ladder (draft_ladder.hpp) gives its speedup at its acceptance rate in `history`. But
 /// all n-grams and suffix trees come before models and heads, because lookups cost next to nothing.
-/// The order loses no draft of a model: speculation::Speculator also asks later drafters whose
-/// expected drafts are better. If there are drafter ranks, the chosen plan's method comes first,
-/// because a drafter rank seldom asks its second drafter.
+/// A model loses nothing by coming later: speculation::Speculator also asks a later drafter for
+/// each request for which it expects a better draft than from the earlier ones. If there are
+/// drafter ranks, the chosen plan's method comes first, because a drafter rank seldom asks its
+/// second drafter.
 [[nodiscard]] SpeculationChoice choose_speculation(const Inputs& inputs,
                                                    const policy::Placement& first,
                                                    const ProfiledCosts& costs,

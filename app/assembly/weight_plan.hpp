@@ -35,13 +35,15 @@ struct WeightPlan {
 [[nodiscard]] std::uint64_t target_bytes(const Inputs& inputs, int tp);
 /// Bytes of the target's packed vision tower; 0: no prompt has pictures.
 [[nodiscard]] std::uint64_t tower_bytes(const Inputs& inputs);
-/// Bytes of the packed weights of a draft model or, if `model` is null, of a head. In a simulation,
-/// the target's MTP layer counts in the dtype in which it is stored.
+/// Bytes of the packed weights of a draft model or, if `model` is null, of a head. For an MTP layer
+/// in a simulation, each element has the bytes of the simulated model's stored weights, not those
+/// of the dtype of computation.
 [[nodiscard]] std::uint64_t drafter_bytes(const Inputs& inputs, const ModelCheckpoint* model,
                                           const DraftHead* head);
 /// Sum of drafter_bytes() over all configured drafters.
 [[nodiscard]] std::uint64_t drafter_bytes(const Inputs& inputs);
-/// Number of ranks that can share one copy: the smallest number in any set of NUMA domains.
+/// Number of ranks that can share one copy. It is counted for each set of NUMA domains, and the
+/// least of these counts is returned.
 [[nodiscard]] int weight_sharers(const Machine& machine);
 
 /// The head that `id` names; null: it names no head.

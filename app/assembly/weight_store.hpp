@@ -1,9 +1,10 @@
 // Holds the weights that a rank computes with (planned in weight_plan.hpp), and loads other weights
 // when the rank's role changes.
 //
-// Ranks that share a copy map it, and each packs a part of it at the start. On a device, a rank
-// loads the weights of its role into the device's memory, from files that the node caches. Weights
-// that may lend their memory to KV leave the store when first used, and are loaded again later.
+// A copy that ranks share is mapped by each of them. At the start, each packs a part of it. On a
+// device, a rank loads the weights of its role into the device's memory, from files that the node
+// caches. Weights that may lend their memory to KV leave the store when first used, and are loaded
+// again later.
 #pragma once
 
 #include <cstdint>

@@ -59,9 +59,9 @@ ExitCode simulate(const SimulateArguments& arguments);
 struct ReportArguments {
   std::vector<std::string> runs;  ///< run directories, their telemetry.h5, or folders of --watch
   std::string html;               ///< HTML file to write; empty: none
-  std::string trace;              ///< trace file to write, of only one run; empty: none
-  bool json = false;              ///< print JSON
-  double pass = 0.5;              ///< a response passes with at least this reward (pass@k)
+  std::string trace;  ///< trace file to write, allowed only if there is one run; empty: none
+  bool json = false;  ///< print JSON
+  double pass = 0.5;  ///< a response passes with at least this reward (pass@k)
 };
 /// Prints the rewards of finished or unfinished runs, and how their time, tokens and drafts were
 /// used. Needs no MPI.

@@ -17,7 +17,8 @@ struct Group {
   float most = 0;
 };
 
-/// Returns 1 - C(n - c, k) / C(n, k) for c passes among n responses. The product cannot overflow.
+/// Returns 1 - C(n - c, k) / C(n, k) for c passes among n responses. Computes the quotient as a
+/// product of factors between 0 and 1, because C(n, k) itself could overflow.
 double chance(const Group& group, std::uint32_t k) {
   const std::uint32_t fail = group.responses - group.pass;
   if (fail < k) return 1;

@@ -25,7 +25,7 @@ class FreeRanges {
 
   [[nodiscard]] std::int32_t free() const { return free_; }
   [[nodiscard]] std::int32_t used() const { return places_ - free_; }
-  /// Returns a place such that no place at or after it is in use.
+  /// One past the last place in use. After drop_free() the result may be higher.
   [[nodiscard]] std::int32_t end() const;
 
  private:

@@ -143,7 +143,7 @@ bool Coordinator::take(const Envelope& envelope) {
         ++changes_;
       }));
   if (receipt == Receipt::unknown && !drafts)
-    throw std::logic_error("the coordinator got a message meant for another role");
+    throw std::logic_error("the coordinator got a message that it does not take");
   return receipt == Receipt::handled;
 }
 

@@ -134,7 +134,7 @@ void DrafterRank::take(const Envelope& envelope) {
                 }),
       on<Finish>(the_coordinator, [&](Address, Finish&) { over_ = true; }));
   if (receipt == Receipt::unknown && trusted && !may_come_late(*message))
-    throw std::logic_error("a drafter got a message meant for another role");
+    throw std::logic_error("a drafter got a message that it does not take");
 }
 
 void DrafterRank::open(int from, const DraftOpen& open) {

@@ -87,7 +87,7 @@ Turn Member::turn() {
                   }),
         on<Finish>(anybody, [this](Address, Finish&) { over_ = true; }));
     if (receipt != Receipt::handled)
-      throw std::logic_error("a group's member got a message meant for another role");
+      throw std::logic_error("a group's member got a message that it does not take");
     if (over_) return turn;
     report();  // not only after the loop: steps can follow one another without a pause
   }

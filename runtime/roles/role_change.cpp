@@ -27,7 +27,8 @@ RoleChange::Drain RoleChange::drain(const policy::RequestTable& requests) const 
     if (to != load.end()) ++to->second;
     drain.done = drain.done && (to != load.end() || destination == policy::kToTable);
   }
-  // Wait for races that have yet to begin in groups that end. Running races end with their group.
+  // If a racer's group ends, wait until the racer has the request or the race is over. Running
+  // races need no wait: each ends when its racer's group ends.
   for (const auto& [key, race] : requests.races())
     drain.done = drain.done && (race.running || !ends(race.group));
   for (const auto& [id, request] : requests.leased()) {
@@ -49,8 +50,9 @@ std::vector<RoleChange::Telling> RoleChange::tell() {
   for (const int rank : changing_) {
     if (now_.role(rank) != Role::verifier_member) tellings.push_back({rank, next_});
   }
-  // Verifiers that stay read all messages of a drafter as drafts, so they must drop the drafter
-  // before it takes another role. They hear of new drafters when the next placement is in force.
+  // A verifier that stays would take any message from a drafter as drafts. So before the next
+  // placement is in force, the verifier must drop each drafter whose role changes. It hears of new
+  // drafters when the next placement is in force.
   policy::Placement meanwhile = next_;
   std::erase_if(meanwhile.drafters, [&](const policy::DrafterPlace& drafter) {
     return !policy::stays(drafter.rank, now_, next_);

@@ -27,7 +27,7 @@ Turn Spare::turn() {
                           }),
                 on<Finish>(the_coordinator, [this](Address, Finish&) { over_ = true; }));
     if (receipt == Receipt::unknown && !may_come_late(message))
-      throw std::logic_error("a spare rank got a message meant for another role");
+      throw std::logic_error("a spare rank got a message that it does not take");
   }
   return turn;
 }

@@ -36,7 +36,7 @@ Turn Verifier::turn() {
   let_go();
   do {
     admit();
-  } while (kv_.settle());  // a move that has ended can have made room
+  } while (kv_.settle());  // a KV transfer that has just ended may have freed blocks
   const bool works = ports_.batcher.active() > 0 && !upcoming_.running();
   const std::uint64_t rows = meter_.sums().prefill_tokens + meter_.sums().decode_tokens;
   if (works) {
@@ -138,7 +138,8 @@ void Verifier::take(const Envelope& envelope) {
         over_ = true;
       }));
   if (receipt != Receipt::handled && trusted && !may_come_late(*message))
-    throw std::logic_error("a verifier got a message meant for another role");
+    throw std::logic_error(
+        "a verifier got a message that it does not take, or not from this sender");
 }
 
 void Verifier::accept(Lease lease) {
@@ -199,7 +200,8 @@ void Verifier::become(policy::Placement placement) {
 
 void Verifier::enqueue(Admission request, const policy::KeptKv& kv, OptionalIndex method) {
   upcoming_.drop();
-  // A racer that becomes the holder stops racing now: the old holder may end the race later.
+  // A racer that becomes the holder leaves the race at once, because the old holder's message that
+  // ends the race may arrive only later.
   if (!method && races_.races_for(request.trajectory.id)) give_up(request.trajectory.id);
   KnownPrompt& prompt = prompts_[request.trajectory.id.prompt];
   if (request.prompt.empty()) {
@@ -250,9 +252,10 @@ void Verifier::stop() {
   publish(true);
 }
 
-/// Makes the moves that the coordinator has commanded. A request goes to another group, which later
-/// pulls its KV from a parcel, or back to the coordinator while its KV goes into the store. The
-/// move is put off while the request awaits KV or an environment's answer.
+/// Makes the moves that the coordinator has commanded. A request goes either to another group or
+/// back to the coordinator. In the first case this group keeps the request's KV in a parcel until
+/// the other group has pulled the part that it wants. In the second case the KV goes into this
+/// group's store. The move is put off while the request awaits KV or an environment's answer.
 void Verifier::let_go() {
   for (const Move& move : std::exchange(moves_asked_, {})) {
     const auto waits = waiting(move.id);
@@ -293,8 +296,8 @@ void Verifier::let_go() {
   }
 }
 
-/// Whether this verifier holds a request of its batch. It does not hold requests that it only races
-/// for, nor requests of the next training step.
+/// Whether this verifier holds request `id`, which is in its batch. It does not hold requests of
+/// the next training step, requests that it only races for, or copies whose race it gave up.
 bool Verifier::holds(RequestId id) const {
   return !Pregeneration::owns(id) && !races_.races_for(id) &&
          std::ranges::find(given_up_, id) == given_up_.end();
@@ -427,7 +430,8 @@ void Verifier::end_turns() {
   const std::vector<RequestId> over = ports_.batcher.take_turns();
   if (over.empty()) return;
   changed_ = true;
-  // Once for all of them: their prompts are complete, so none leaves new work to be done.
+  // One kv_work() suffices for all these leave() calls: leave() makes new KV work only if the
+  // request's prompt is incomplete, and these prompts are complete.
   (void)ports_.group.run(ports_.batcher.kv_work());
   for (const RequestId id : over) {
     engine::Departure departure = ports_.batcher.leave(id);

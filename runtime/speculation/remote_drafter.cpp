@@ -14,8 +14,9 @@ using namespace protocol;
 
 namespace {
 
-/// Limit on the committed tokens held for a rank that drafts by a head and reads no messages. The
-/// features kept for 64 requests cover this number of positions.
+/// Limit on the committed tokens held for a rank that drafts by a head and reads no messages. This
+/// is one token for each position whose features are kept for 64 requests (kMostKeptFeatures
+/// positions for each).
 constexpr std::size_t kMostHeldTokens = 64 * draft::kMostKeptFeatures;
 
 }  // namespace
@@ -291,7 +292,8 @@ DrafterWatch::Worth RemoteDrafter::read(int from, Link& link, std::span<const st
   const auto* drafts = std::get_if<Drafts>(&*decoded);
   if (may_precede_drafting(*decoded)) return Worth::none;
   if (drafts == nullptr) return nonsense("messages that are not a drafter's to send");
-  if (drafts->scores.size() != drafts->tokens.size()) return nonsense("tokens without scores");
+  if (drafts->scores.size() != drafts->tokens.size())
+    return nonsense("drafts whose numbers of tokens and scores differ");
   Worth worth = drafts->pieces.empty() ? Worth::sign_of_life : Worth::none;
   for (const DraftPiece& piece : drafts->pieces) {
     if (!makes_sense(piece, *drafts)) {
@@ -335,16 +337,19 @@ bool RemoteDrafter::makes_sense(const DraftPiece& piece, const Drafts& drafts) c
 }
 
 // A piece of a chain is taken if three things hold. The rank knew of the last refutation when it
-// drafted the piece. The piece agrees with the tokens committed meanwhile. Its other tokens
-// continue the chain here. A piece that claims to know more text than was committed is dropped.
-// Every piece has passed makes_sense(), so the chain stays shorter than two draft windows.
+// drafted the piece. The piece agrees with the tokens committed meanwhile. Its tokens past the
+// committed text begin exactly where r.ahead ends. A piece that claims to know more text than was
+// committed is dropped. Every piece has passed makes_sense(), so the chain stays shorter than two
+// draft windows.
 bool RemoteDrafter::extend(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   return piece.known >= r.refuted && append(r, piece, drafts);
 }
 
-// A branch must leave the present chain. If the position at which it leaves is committed already,
-// the branch must have the committed token there. If this token was the last to refute a chain, the
-// branch may also leave the refuted chain, because the rank perhaps did not know of the refutation.
+// A piece of a branch is taken only if its branch leaves the present chain, that is, if the rank
+// knew of the last refutation when it drafted the piece. If the position at which the branch leaves
+// is committed already, the branch must have the committed token there. If the last refutation was
+// at this very position, the rank need only have known of the refutation before it (r.before): the
+// branch left the chain that was then refuted, and holds the token that refuted it.
 bool RemoteDrafter::extend_branch(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto committed = static_cast<std::int32_t>(r.response.size());
   if (piece.leaves < committed) {

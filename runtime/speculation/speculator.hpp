@@ -97,9 +97,10 @@ class Speculator {
   void observe(std::span<const engine::Computed> computed, engine::StepRunner& runner);
   /// Returns one draft, perhaps empty, for each of `decoding`, or an empty span if nothing is
   /// drafted. The result is valid until the next call. `prefill_rows`: prompt rows in the same
-  /// step. `foretold`: empty, or for each of `decoding` the request's next tokens, if another group
-  /// has already committed them (races.hpp). Whatever the policy chooses, each draft begins
-  /// with foretold tokens, as far as it has room, because they will almost certainly be accepted.
+  /// step. `foretold`: empty, or one entry for each of `decoding`: the request's next tokens that
+  /// another group has already committed (races.hpp); an entry is empty if there are none. Whatever
+  /// the policy chooses, each draft begins with foretold tokens, as far as it has room, because
+  /// they will almost certainly be accepted.
   [[nodiscard]] std::span<const engine::DraftTree> draft(
       std::span<const engine::Decoding> decoding, int prefill_rows,
       std::span<const std::span<const TokenId>> foretold = {});
@@ -129,10 +130,12 @@ class Speculator {
     double expected_tokens = 0;  ///< expected number of accepted tokens, foretold ones included
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;
-    std::vector<float> scores;          ///< [tokens] drafter's score of the path to the token
-    std::vector<double> conditional;    ///< [tokens] path's score / score of the parent's path
-    std::vector<double> values;         ///< [tokens] calibrated P(path to the token is accepted)
-    std::vector<std::int32_t> on_text;  ///< [levels that agree with the text] index of the token
+    std::vector<float> scores;        ///< [tokens] drafter's score of the path to the token
+    std::vector<double> conditional;  ///< [tokens] path's score / score of the parent's path
+    std::vector<double> values;       ///< [tokens] calibrated P(path to the token is accepted)
+    /// [levels] index of the draft's token that equals the committed token of this level; ends at
+    /// the first level without one
+    std::vector<std::int32_t> on_text;
     void resize(int count);
   };
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]
@@ -191,7 +194,7 @@ class Speculator {
     std::size_t request = 0;  ///< index in the batch
   };
   std::optional<Trial> trial_;
-  std::uint64_t draft_steps_ = 0;  ///< steps so far in which a draft was asked for
+  std::uint64_t draft_steps_ = 0;  ///< steps so far that asked for drafts or had foretold tokens
   double draft_seconds_ = 0;
   std::uint32_t step_drafted_ = 0;
   std::uint32_t step_calls_ = 0;
@@ -201,7 +204,7 @@ class Speculator {
   std::vector<policy::DraftHope> hopes_;  ///< [drafters, decoding requests]
   std::vector<int> longest_draft_;
   std::vector<int> lag_;
-  int most_tokens_ = 0;  ///< limit on the draft tokens of one request
+  int most_tokens_ = 0;  ///< limit on the draft tokens of any one request in this step
   std::vector<int> lengths_;
   std::vector<std::int32_t> response_;
   std::vector<const SpeculatedRequest*> decoded_;
@@ -213,7 +216,7 @@ class Speculator {
   std::vector<std::vector<Draft>> proposed_;
   std::vector<std::size_t> proposals_;  ///< number of drafts in proposed_
   std::vector<double> expected_;        ///< expected accepted tokens of the best draft so far
-  std::vector<int> most_drafted_;       ///< limit on the tokens of the request's draft
+  std::vector<int> most_drafted_;       ///< most_tokens_, or Decoding::most_drafted if lower
   std::vector<DraftPart> parts_;        ///< [drafts of one request]
   std::vector<JoinedDraft> joined_;
   std::vector<Draft> other_;                ///< [slots] drafts of the drafter that is being asked
