@@ -112,6 +112,15 @@ std::string reason_of(const SpeculationChoice& choice, SpeculationPolicy lengths
   return text;
 }
 
+bool computes(const ConfiguredDrafter& drafter) {
+  return drafter.model != nullptr || drafter.head != nullptr;
+}
+
+double acceptance_of(const ConfiguredDrafter& drafter, const DraftHistory& history) {
+  return history.rate(drafter.name,
+                      computes(drafter) ? policy::kUnknownAcceptance : policy::kUnknownLookup);
+}
+
 /// Chooses the number of drafter ranks and their window.
 void choose_ranks(const Inputs& inputs, const policy::Placement& first, const ProfiledCosts& costs,
                   const TailGroups& tail, const DraftHistory& history, SpeculationChoice& choice) {
@@ -142,8 +151,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
       inputs.drafters, [](const auto& drafter) { return drafter.model != nullptr; });
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
     const bool ahead = drafter.head != nullptr ? asked && !models : asked || drafter.model;
-    choice.methods.push_back(
-        {drafter.name, history.rate(drafter.name, policy::kUnknownAcceptance), ahead});
+    choice.methods.push_back({drafter.name, acceptance_of(drafter, history), ahead});
     choice.known.push_back(history.knows(drafter.name));
   }
   const policy::PlanFacts facts = facts_of(inputs, first.ranks, costs, tail, choice);
@@ -199,9 +207,8 @@ void order_drafters(const Inputs& inputs, int ranks, const ProfiledCosts& costs,
     const ConfiguredDrafter& drafter = inputs.drafters[index];
     const bool first = choice.chosen && choice.drafter_ranks > 0 &&
                        drafter.name == choice.plans[*choice.chosen].method;
-    const bool computes = drafter.model != nullptr || drafter.head != nullptr;
     const auto at = std::ranges::find(choice.ranked, drafter.name, &policy::RankedMethod::method);
-    return std::tuple(!first, computes, at - choice.ranked.begin());
+    return std::tuple(!first, computes(drafter), at - choice.ranked.begin());
   };
   std::ranges::stable_sort(choice.order, {}, place);
 }
@@ -215,8 +222,7 @@ SpeculationChoice choose_speculation(const Inputs& inputs, const policy::Placeme
   choose_ranks(inputs, first, costs, tail, history, choice);
   order_drafters(inputs, first.ranks, costs, history, choice);
   for (const std::int32_t drafter : choice.order)
-    choice.acceptance.push_back(
-        history.rate(inputs.drafters[drafter].name, policy::kUnknownAcceptance));
+    choice.acceptance.push_back(acceptance_of(inputs.drafters[drafter], history));
   return choice;
 }
 
