@@ -104,7 +104,8 @@ ResponseTokens known_lengths(const Inputs& inputs) {
   return lengths;
 }
 
-std::unique_ptr<policy::RequestOrder> make_order(const Inputs& inputs, ResponseTokens lengths) {
+std::unique_ptr<policy::RequestOrder> make_order(const Inputs& inputs, ResponseTokens lengths,
+                                                 int instance) {
   const auto max_tokens = static_cast<std::uint32_t>(inputs.config.sampling.max_tokens);
   const std::span<const Prompt> prompts = inputs.prompts.prompts;
   switch (inputs.config.schedule.policy) {
@@ -116,7 +117,7 @@ std::unique_ptr<policy::RequestOrder> make_order(const Inputs& inputs, ResponseT
     case io::SchedulePolicy::oracle:
       return std::make_unique<policy::LongestFirst>(std::move(lengths), max_tokens, prompts);
     case io::SchedulePolicy::group:
-      return std::make_unique<policy::GroupStatic>(inputs.config.simulation.instance);
+      return std::make_unique<policy::GroupStatic>(instance);
     case io::SchedulePolicy::fcfs:
       return std::make_unique<policy::FirstCome>();
   }

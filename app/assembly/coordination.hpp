@@ -35,8 +35,10 @@ using ResponseTokens = std::map<RequestId, std::uint32_t>;
 [[nodiscard]] ResponseTokens known_lengths(const Inputs& inputs);
 
 /// Makes the order in which schedule.policy leases requests. Only policy `oracle` reads `lengths`.
+/// `instance`: groups of a simulated instance (policy::GroupStatic).
 [[nodiscard]] std::unique_ptr<policy::RequestOrder> make_order(const Inputs& inputs,
-                                                               ResponseTokens lengths);
+                                                               ResponseTokens lengths,
+                                                               int instance = 1);
 
 /// Plans the chunks of responses. By default, responses have chunks only if KV memory (`kv`) does
 /// not hold a full batch of sequences of the greatest length.

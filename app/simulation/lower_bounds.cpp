@@ -35,8 +35,8 @@ double positions_of(const sim::ModelledRequest& request, double before) {
 class Bounds {
  public:
   explicit Bounds(const SimulationSetup& simulation)
-      : simulation_(simulation), costs_(simulation.costs) {
-    if (simulation.instance) costs_ = {{simulation.instance->gpus, simulation.instance->even}};
+      : simulation_(simulation), alone_costs_(simulation.costs) {
+    if (simulation.instance) alone_costs_ = {{1, simulation.instance->table(1)}};
     for (const auto& samples : simulation.workload->requests) {
       const std::size_t prompt = &samples - simulation.workload->requests.data();
       for (const sim::ModelledRequest& request : samples) {
@@ -68,7 +68,7 @@ class Bounds {
     for (const Alone& alone : std::span(alone_).first(count)) {
       const double context = positions_of(*alone.request, alone.prompt) / alone.request->sampled();
       double best = 0;
-      for (const auto& [ranks, table] : costs_) {
+      for (const auto& [tp, table] : alone_costs_) {
         const auto rate = [&](std::size_t method) {
           return methods()[method].with_history(alone.request->acceptance[method]);
         };
@@ -86,13 +86,13 @@ class Bounds {
       return acceptance.with_history(acceptance.mean);
     };
     double best = 0;  // tokens per second and rank
-    for (const auto& [ranks, table] : costs_) {
-      const int most = most_requests();
+    for (const auto& [tp, table] : simulation_.costs) {
+      const int most = simulation_.inputs.config.engine.max_batch;
       for (int at = 1; at < 2 * most; at *= 2) {
         const int b = std::min(at, most);
-        best = std::max(best, b * pace(table, b, context, 0, rate) / ranks);
+        best = std::max(best, b * pace(table, b, context, 0, rate) / tp);
         for (int groups = 1; groups <= kMostGroups; groups *= 2)
-          best = std::max(best, b * pace(table, b, context, groups, rate) / (ranks + 1.0 / groups));
+          best = std::max(best, b * pace(table, b, context, groups, rate) / (tp + 1.0 / groups));
       }
     }
     return tokens_ / (best * static_cast<double>(simulation_.machine.ranks.size()));
@@ -119,7 +119,8 @@ class Bounds {
                             const Rate& rate) const {
     double best = policy::plain_speed(table, context, b).tokens_per_second;
     for (const Drafter& drafter : drafters_) {
-      const policy::SpeculationCosts costs{table, *drafter.costs, context, most_requests()};
+      const policy::SpeculationCosts costs{table, *drafter.costs, context,
+                                           simulation_.inputs.config.engine.max_batch};
       const double p = rate(drafter.method);
       for (int w = 1; w <= simulation_.inputs.config.speculation.max_length; ++w) {
         best = std::max(best, policy::coupled_speed(costs, p, w, b).tokens_per_second);
@@ -159,14 +160,9 @@ class Bounds {
     return best;
   }
 
-  /// Most requests of a step, all ranks of an instance together.
-  [[nodiscard]] int most_requests() const {
-    return simulation_.inputs.config.engine.max_batch *
-           simulation_.inputs.config.simulation.instance;
-  }
-
   const SimulationSetup& simulation_;
-  std::map<int, CostTable> costs_;  ///< costs of steps, by ranks that step together
+  std::map<int, CostTable>
+      alone_costs_;  ///< by degree, of a group whose instance is idle but for it
   std::vector<Alone> alone_;
   std::vector<Drafter> drafters_;
   double longest_wait_ = 0;  ///< longest time that a request waits for its environment, in seconds

@@ -94,14 +94,21 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp) {
   const io::RunConfig& config = inputs.config;
   const io::SimulationSection& simulation = config.simulation;
   const int gpus = tp * simulation.gpus_per_rank;
+  if (simulation.gpus_per_rank > 1 && inputs.priced->latent) {
+    throw UsageError(fmt::format(
+        "simulation.gpus_per_rank: expected 1, because each GPU has all of latent attention's KV "
+        "(simulation.instance shares experts), found {}",
+        simulation.gpus_per_rank));
+  }
   CostTable table;
   if (simulation.instance > 1) {
     if (gpus != 1)
       throw UsageError(fmt::format(
           "layout.verifier_tp, simulation.gpus_per_rank: expected 1, because an instance shares "
-          "experts alone (simulation.instance), found groups of {} GPUs",
+          "experts alone, found groups of {} GPUs (if weights do not fit one: a larger "
+          "simulation.instance)",
           gpus));
-    table = instance_costs(inputs).each;
+    table = instance_costs(inputs).table(simulation.instance);
   } else {
     try {
       table = sim::gpu_costs(io::load_gpu_tables(*simulation.gpu_tables), *inputs.priced, gpus,

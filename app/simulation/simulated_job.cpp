@@ -259,7 +259,7 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
   post_.belongs(Address::coordinator(), world_.add(coordinator_actor_, settings_.nodes));
   coordinator_actor_.lead(std::make_unique<roles::Coordinator>(
       mailbox, *scheduler_, plan.layout.placement, work_list(inputs, done, {}),
-      make_order(inputs, lengths_of(simulation_)), inputs.prompts.prompts,
+      make_order(inputs, lengths_of(simulation_), settings_.instance), inputs.prompts.prompts,
       coordinator_options(inputs, plan), done.size()));
   add_draft_servers();
   spread_faults();

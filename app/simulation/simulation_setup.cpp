@@ -210,10 +210,13 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
   for (const int tp : degrees) simulation.costs[tp] = of_another_degree(table, tp);
   simulation.costs.insert(plan.tail_groups.costs.begin(), plan.tail_groups.costs.end());
   if (inputs.config.simulation.instance > 1) {
-    if (!plan.layout.placement.drafters.empty() || plan.best_of_n.roles_change) {
+    if (plan.layout.placement.groups.size() != machine.ranks.size() ||
+        plan.best_of_n.roles_change) {
       throw UsageError(
-          "simulation.instance: expected 1 where ranks draft, for a rank with experts of an "
-          "instance always verifies (set layout.drafters: 0, speculation.best_of_n: false)");
+          "simulation.instance: expected 1 where ranks draft or idle, for a rank with experts of "
+          "an "
+          "instance always verifies (set layout.drafters: 0, layout.verifier_groups: auto, "
+          "speculation.best_of_n: false)");
     }
     simulation.instance = instance_costs(inputs);
   }

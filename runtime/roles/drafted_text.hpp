@@ -58,11 +58,11 @@ struct DraftedText {
     const auto at = first_branch(leaves);
     return at != branches.end() && at->leaves == leaves ? &*at : nullptr;
   }
-  /// The same branch, begun with `instead` if there is none.
+  /// That branch; if there is none, a new one that begins with `instead`. Valid until the next is
+  /// begun.
   DraftedBranch& branch_at(std::int32_t leaves, TokenId instead) {
-    const auto at = first_branch(leaves);
-    if (at != branches.end() && at->leaves == leaves) return *at;
-    return *branches.insert(at, {leaves, instead, {}});
+    if (DraftedBranch* known = branch(leaves)) return *known;
+    return *branches.insert(first_branch(leaves), {leaves, instead, {}});
   }
   [[nodiscard]] std::size_t branched() const {
     std::size_t tokens = 0;

@@ -526,9 +526,9 @@ void DrafterRank::send_due() {
     if (mailbox_.full({r.verifier, Address::Port::role})) continue;
     if (chain.unsent() > 0 && (chain.unsent() >= piece() || chain.sent == 0 || chain.exhausted))
       send(r, chain, {.id = id, .base = r.response});
-    for (auto& [leaves, instead, branch] : r.ahead.branches) {
-      if (branch.unsent() == 0) continue;
-      send(r, branch, {.id = id, .base = leaves + 1, .leaves = leaves, .instead = instead});
+    for (auto& [leaves, instead, continued] : r.ahead.branches) {
+      if (continued.unsent() == 0) continue;
+      send(r, continued, {.id = id, .base = leaves + 1, .leaves = leaves, .instead = instead});
     }
   }
   for (const auto& [verifier, message] : drafts) say(verifier, message);

@@ -18,7 +18,7 @@ namespace paceline::sim {
 /// Shape of a step, by which its cost is looked up.
 [[nodiscard]] StepShape shape_of(const engine::Step& step);
 
-/// Seconds of a step that begins at a time.
+/// Seconds that a step takes which begins at `now`.
 using StepSeconds = std::function<double(const StepShape& shape, double now)>;
 
 /// The engine of a rank of a group. With memory it stores, in every slot and for every head, the id
@@ -27,7 +27,7 @@ using StepSeconds = std::function<double(const StepShape& shape, double now)>;
 /// output. Not thread-safe.
 class ModelledRunner final : public engine::StepRunner {
  public:
-  /// `seconds`: costs of the group's steps. `memory`: the KV pool's memory, with one 4-byte
+  /// `seconds`: what the group's steps take. `memory`: the KV pool's memory, with one 4-byte
   /// element for each head and slot; absent: nothing is checked. If steps make the pool grow, the
   /// caller has room behind it. `leads`: whether the tokens are read; a member's are not, and
   /// without memory it makes none. References must outlive this object.

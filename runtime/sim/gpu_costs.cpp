@@ -46,9 +46,8 @@ class ModelCosts {
   [[nodiscard]] CostCurve decode() const {
     std::vector<CostCurve::Point> points;
     for (const double rows : rows_of_all(kDecodeRows)) {
-      const double head =
-          times_.product(config_.hidden, part(config_.vocab), dealt(rows), weight_bytes());
-      points.push_back({rows, pass(rows) + config_.layers * times_.attention().floor + head});
+      points.push_back({rows, pass(rows) + config_.layers * times_.attention().floor +
+                                  head_product(dealt(rows))});
     }
     return CostCurve(std::move(points), first_row_position());
   }
@@ -95,10 +94,31 @@ class ModelCosts {
     return std::min(first_row_position(), arithmetic_position());
   }
 
-  /// Seconds of the experts of all layers.
-  [[nodiscard]] double all_experts(double rows) const {
-    const int mixtures = config_.layers - config_.dense_layers();
-    return mixtures > 0 ? mixtures * experts(rows) : 0;
+  /// Costs of one of the GPUs, as a part of InstanceCosts.
+  [[nodiscard]] InstanceCosts instance() const {
+    InstanceCosts costs;
+    costs.gpus = ep_;
+    const double floor = config_.layers * times_.attention().floor;
+    std::vector<CostCurve::Point> decode, prefill, experts, sent, received;
+    for (const double rows : kDecodeRows) {
+      decode.push_back({rows, own_pass(rows) + floor + head_product(rows)});
+      sent.push_back({rows, mixtures() * to_experts_and_back(rows * config_.experts->chosen)});
+    }
+    const double position = config_.layers * prompt_flops() / times_.attention().flops;
+    for (const double rows : kPrefillRows)
+      prefill.push_back({rows, own_pass(rows) + floor + position * rows * (rows + 1) / 2});
+    for (const double rows : rows_of_all(kDecodeRows)) {
+      const ExpertLoad most = fullest_load(*config_.experts, ep_, rows);
+      experts.push_back({rows, mixtures() * chosen_experts(most)});
+      received.push_back({rows, mixtures() * to_experts_and_back(most.rows)});
+    }
+    costs.own.decode = CostCurve(std::move(decode), first_row_position() * ep_);
+    costs.own.drafted_position = further_row_position() * ep_;
+    costs.own.prefill = CostCurve(std::move(prefill), position);
+    costs.experts = CostCurve(std::move(experts));
+    costs.sent = CostCurve(std::move(sent));
+    costs.received = CostCurve(std::move(received));
+    return costs;
   }
 
  private:
@@ -146,9 +166,25 @@ class ModelCosts {
                     config_.layers * position_bytes() / times_.attention().stream / ep_);
   }
 
+  [[nodiscard]] double head_product(double rows) const {
+    return times_.product(config_.hidden, part(config_.vocab), rows, weight_bytes());
+  }
+
+  /// Number of layers with experts.
+  [[nodiscard]] int mixtures() const { return config_.layers - config_.dense_layers(); }
+
   /// Seconds of all layers, embedding and last norm, without attention.
   [[nodiscard]] double pass(double all_rows) const {
     const double rows = dealt(all_rows);
+    if (mixtures() == 0) return own_pass(rows);
+    const ExpertLoad most = fullest_load(*config_.experts, ep_, all_rows);
+    return own_pass(rows) +
+           mixtures() * (chosen_experts(most) +
+                         to_experts_and_back(std::max(rows * config_.experts->chosen, most.rows)));
+  }
+
+  /// The part of pass() that a GPU computes for its own rows alone: all but the routed experts.
+  [[nodiscard]] double own_pass(double rows) const {
     const double hidden = config_.hidden;
     const double norm = times_.elementwise(GpuOp::norm, hidden, rows);
     const double layer = 2 * norm + 2 * times_.elementwise(GpuOp::add, hidden, rows) +
@@ -157,7 +193,10 @@ class ModelCosts {
     double seconds = times_.elementwise(GpuOp::embedding, hidden, rows) + norm;
     seconds += config_.layers * layer;
     if (dense > 0) seconds += dense * mlp(config_.intermediate, rows);
-    return seconds + all_experts(all_rows);
+    if (mixtures() == 0) return seconds;
+    const ExpertConfig& e = *config_.experts;
+    const double shared = e.shared_width > 0 ? mlp(e.shared_width, rows) : 0;
+    return seconds + mixtures() * (product(hidden, e.routed, rows) + shared);  // with the router
   }
 
   [[nodiscard]] double product(double inputs, double outputs, double rows) const {
@@ -194,20 +233,14 @@ class ModelCosts {
            product(part(width), config_.hidden, rows);
   }
 
-  /// Seconds of the experts that some row chose, on the GPU with the most work, for which all
-  /// others wait in every layer.
-  [[nodiscard]] double experts(double rows) const {
-    const ExpertConfig& e = *config_.experts;
-    const ExpertLoad most = fullest_load(e, ep_, rows);
-    const double width = part(e.width) * most.experts;
+  /// Seconds of a layer's experts that some row chose, on the GPU with the most work, for which all
+  /// others wait.
+  [[nodiscard]] double chosen_experts(const ExpertLoad& most) const {
+    const double width = part(config_.experts->width);
     const double rows_each = most.rows / most.experts;
-    double seconds = product(config_.hidden, e.routed, dealt(rows)) +  // the router, on every GPU
-                     product(config_.hidden, 2 * width, rows_each) +
-                     times_.elementwise(GpuOp::activation, part(e.width), most.rows) +
-                     product(width, config_.hidden, rows_each) +
-                     to_experts_and_back(std::max(dealt(rows) * e.chosen, most.rows));
-    if (e.shared_width > 0) seconds += mlp(e.shared_width, dealt(rows));
-    return seconds;
+    return product(config_.hidden, 2 * width * most.experts, rows_each) +
+           times_.elementwise(GpuOp::activation, width, most.rows) +
+           product(width * most.experts, config_.hidden, rows_each);
   }
 
   /// Seconds of sending rows to their experts, in the precision of weights, and results back.
@@ -276,30 +309,12 @@ ExpertLoad fullest_load(const ExpertConfig& experts, int gpus, double rows) {
                      std::min(1.0, own * read * gpus), own)};
 }
 
-namespace {
-
-void check(const GpuSystem& system) {
+CostTable gpu_costs(const GpuMeasurements& measured, const ModelConfig& target, int gpus,
+                    std::span<const NamedDraft> drafts, const GpuSystem& system) {
   if (!(system.nvlink > 0) || !(system.network.bandwidth > 0) || !(system.network.latency >= 0) ||
       !(system.latent_flops > 0)) {
     throw std::invalid_argument("a rate of the GPUs is out of range");
   }
-}
-
-/// Costs of one of `gpus` GPUs, from those of all of them with as much work each. `without`:
-/// seconds to leave out, by rows of all GPUs.
-CostCurve of_each(const CostCurve& all, int gpus, const CostCurve& without = {}) {
-  std::vector<CostCurve::Point> points;
-  for (const CostCurve::Point& p : all.points()) {
-    if (p.rows >= gpus) points.push_back({p.rows / gpus, p.seconds - without.seconds(p.rows)});
-  }
-  return CostCurve(std::move(points), all.per_position() * gpus);
-}
-
-}  // namespace
-
-CostTable gpu_costs(const GpuMeasurements& measured, const ModelConfig& target, int gpus,
-                    std::span<const NamedDraft> drafts, const GpuSystem& system) {
-  check(system);
   const GpuTimes times(measured);
   const ModelCosts costs(times, target, gpus, system);
   CostTable table;
@@ -322,29 +337,32 @@ CostTable gpu_costs(const GpuMeasurements& measured, const ModelConfig& target, 
   return table;
 }
 
+CostTable InstanceCosts::table(double busy) const {
+  const auto with_experts = [&](const CostCurve& curve, double per_position) {
+    std::vector<CostCurve::Point> points;
+    for (const CostCurve::Point& p : curve.points()) {
+      const double rows = p.rows * busy;
+      points.push_back({p.rows, p.seconds + experts.seconds(rows) +
+                                    std::max(sent.seconds(p.rows), received.seconds(rows))});
+    }
+    return CostCurve(std::move(points), per_position);
+  };
+  CostTable table = own;
+  table.decode = with_experts(own.decode, own.decode.per_position());
+  table.prefill = with_experts(own.prefill, own.prefill.per_position());
+  return table;
+}
+
 InstanceCosts instance_costs(const GpuMeasurements& measured, const ModelConfig& target, int gpus,
                              std::span<const NamedDraft> drafts, GpuSystem system) {
   system.sharing = Sharing::experts;
-  InstanceCosts costs;
-  costs.gpus = gpus;
-  costs.even = gpu_costs(measured, target, gpus, drafts, system);
+  const CostTable even = gpu_costs(measured, target, gpus, drafts, system);
   const GpuTimes times(measured);
-  const ModelCosts model(times, target, gpus, system);
-  std::vector<CostCurve::Point> experts;
-  for (const CostCurve* curve : {&costs.even.decode, &costs.even.prefill}) {
-    for (const CostCurve::Point& p : curve->points())
-      experts.push_back({p.rows, model.all_experts(p.rows)});
-  }
-  costs.experts = CostCurve(std::move(experts));
-  costs.each = costs.even;
-  costs.each.conditions.tp = 1;
-  costs.each.drafted_position *= gpus;
-  costs.own = costs.each;
-  costs.own.drafters.clear();
-  costs.each.decode = of_each(costs.even.decode, gpus);
-  costs.each.prefill = of_each(costs.even.prefill, gpus);
-  costs.own.decode = of_each(costs.even.decode, gpus, costs.experts);
-  costs.own.prefill = of_each(costs.even.prefill, gpus, costs.experts);
+  InstanceCosts costs = ModelCosts(times, target, gpus, system).instance();
+  costs.own.conditions = even.conditions;
+  costs.own.conditions.tp = 1;
+  costs.own.drafters = even.drafters;
+  costs.own.transfer = even.transfer;
   return costs;
 }
 

@@ -99,13 +99,18 @@ struct ExpertLoad {
                                   const GpuSystem& system = {});
 
 /// Costs of an instance: GPUs that share a model by its experts, each with requests of its own. A
-/// step takes as long as the GPU with the most work of its own, and the experts of all rows.
+/// step takes the longest of the GPUs' own times, the experts' for the rows of all, and the longer
+/// of the most that a GPU sends and the most that one receives.
 struct InstanceCosts {
   int gpus = 1;
-  CostTable even;     ///< of the whole instance, whose GPUs have as many rows and positions each
-  CostTable each;     ///< of one GPU's rows, while the others have as many
-  CostTable own;      ///< of one GPU's rows without the routed experts; has no drafters
-  CostCurve experts;  ///< routed experts of all layers, by rows of all GPUs
+  CostTable own;       ///< one GPU's rows, without routed experts
+  CostCurve experts;   ///< routed experts of all layers, by rows of all GPUs
+  CostCurve sent;      ///< a GPU's rows to their experts and back, by its rows
+  CostCurve received;  ///< rows for the experts of the GPU with the most, by rows of all GPUs
+
+  /// The cost table of one GPU while `busy` GPUs of the instance, itself among them, have equally
+  /// many rows.
+  [[nodiscard]] CostTable table(double busy) const;
 };
 
 /// As gpu_costs() with Sharing::experts, and at least 2 GPUs.

@@ -16,17 +16,20 @@ class Instance {
   /// `costs` must outlive this object.
   explicit Instance(const InstanceCosts& costs) : costs_(&costs), last_(costs.gpus) {}
 
-  /// Seconds of a step that the rank with index `member` begins at time `now`: the most that any
-  /// rank takes for its own rows, and the experts for the rows of all. Ranks need not begin at the
-  /// same time, so each counts with the step that it is in. A rank that begins no step for half a
-  /// step has no requests.
+  /// Seconds of a step that the rank with index `member` begins at time `now` (InstanceCosts).
+  /// Ranks do not begin at the same time, so each counts with its last step. This is an
+  /// approximation: a rank that begins late in a long step of another waits for all of that step.
   double step_seconds(int member, const StepShape& shape, double now);
 
  private:
+  /// A rank counts for so many times the length of its last step. If it begins no further step
+  /// meanwhile, it has no requests: between steps, ranks do little else.
+  static constexpr double kCounts = 1.5;
+
   struct Step {
-    double own = 0;    ///< seconds of the rank's own rows
-    double rows = 0;   ///< rows of the experts
-    double until = 0;  ///< time at which the rank counts as idle unless it begins another
+    double own = 0;  ///< seconds of the rank's own rows
+    double rows = 0;
+    double counts_until = 0;
   };
 
   const InstanceCosts* costs_;

@@ -358,7 +358,10 @@ agrees "prompts dealt to instances" "${instance[@]}" --set schedule.policy=group
 refuses "instances that ranks do not make up" 64 "simulation.instance: expected a divisor of 4 ranks, found 3" "${instance[@]}" --set simulation.instance=3
 refuses "an instance of a dense model" 64 "simulation.instance: .* has no costs of a model on 2 GPUs: the model has no experts to share" \
   "${instance[@]}" --set model.path="$root/configs/simulated/models/Qwen2.5-7B"
-refuses "an instance of groups" 64 "layout.verifier_tp, .*: expected 1, .* \(simulation.instance\), found groups of 2 GPUs" "${instance[@]}" --set layout.verifier_tp=2
+refuses "an instance of groups" 64 "layout.verifier_tp, .*: expected 1, .* found groups of 2 GPUs \(if .* simulation.instance\)" "${instance[@]}" --set layout.verifier_tp=2
+refuses "an instance of which a rank idles" 64 "simulation.instance: expected 1 where ranks draft or idle" "${instance[@]}" --set layout.verifier_groups=3
+refuses "latent attention on ranks of several GPUs" 64 "simulation.gpus_per_rank: expected 1, .*latent.* found 2" "${instance[@]}" \
+  --set model.path="$root/configs/simulated/models/Moonlight-16B-A3B" --set simulation.instance=1 --set simulation.gpus_per_rank=2
 refuses "an instance with a drafter rank" 64 "simulation.instance: expected 1 where ranks draft" "${instance[@]}" \
   --set "speculation.drafters=[{method: suffix}]" --set speculation.mode=decoupled --set layout.drafters=1
 

@@ -90,12 +90,12 @@ Precedence GroupStatic::precedence(RequestId id, std::uint32_t /*tokens*/) {
 /// shares of all prompts.
 std::optional<RequestId> GroupStatic::nth(const Slot& slot, std::size_t n) const {
   const auto begin = [&](int index) {
-    const auto instances = static_cast<std::uint64_t>(slot.of / engines_);
+    const auto instances = static_cast<std::uint64_t>(slot.of / instance_);
     return static_cast<double>((index * prompts() + instances - 1) / instances);
   };
-  const int instance = slot.index / engines_;
+  const int instance = slot.index / instance_;
   const auto own = [&](const Candidate& candidate) {
-    return static_cast<int>(candidate.precedence.place % engines_) == slot.index % engines_;
+    return static_cast<int>(candidate.precedence.place % instance_) == slot.index % instance_;
   };
   for (auto at = waiting().lower_bound({{.key = begin(instance)}, {}});
        at != waiting().end() && at->precedence.key < begin(instance + 1); ++at) {

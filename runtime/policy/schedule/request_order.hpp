@@ -115,19 +115,20 @@ class QueueAgain final : public RequestOrder {
 };
 
 /// veRL's order (Seer, section 4.2): prompts with all their requests are divided evenly among the
-/// groups beforehand. A request never goes to another group. Where `engines` neighbouring groups
-/// are one instance of an engine with data parallelism, prompts are divided among instances, and
-/// an instance deals their requests to its groups in turn, as vLLM does.
+/// groups beforehand. A request never goes to another group. If several neighbouring groups are an
+/// instance of an engine with data parallelism, prompts are divided among instances, and each
+/// instance deals their requests to its groups in turn, as vLLM does.
 class GroupStatic final : public RequestOrder {
  public:
-  explicit GroupStatic(int engines = 1) : engines_(engines) {}
+  /// `instance`: groups of an instance; divides the number of groups.
+  explicit GroupStatic(int instance = 1) : instance_(instance) {}
 
  protected:
   std::optional<RequestId> nth(const Slot& slot, std::size_t n) const override;
   Precedence precedence(RequestId id, std::uint32_t tokens) override;
 
  private:
-  int engines_;
+  int instance_;
 };
 
 /// Longest processing time first, by lengths of an earlier run (Seer, section 6.4.1: Oracle).

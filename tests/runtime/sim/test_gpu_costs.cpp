@@ -158,18 +158,18 @@ TEST(GpuCosts, GpusThatShareExpertsHaveRowsOfTheirOwn) {
   // Positions are read by four at once, whole heads each.
   EXPECT_DOUBLE_EQ(four.decode.per_position(), alone.decode.per_position() / 4);
   EXPECT_DOUBLE_EQ(four.drafted_position, alone.drafted_position / 4);
-  // Of an instance each GPU's share, and the same without the experts.
+  // One GPU of an instance, of which all are equally busy, and its parts.
   const sim::InstanceCosts instance = sim::instance_costs(all, shape, 4, {}, system);
-  EXPECT_EQ(instance.each.conditions.tp, 1);
-  EXPECT_DOUBLE_EQ(instance.even.decode.seconds(8, 100), four.decode.seconds(8, 100));
-  EXPECT_NEAR(instance.each.decode.seconds(2, 100), four.decode.seconds(8, 100), 1e-12);
-  EXPECT_NEAR(instance.each.prefill.seconds(2, 100), four.prefill.seconds(8, 100), 1e-12);
-  EXPECT_DOUBLE_EQ(instance.each.drafted_position, alone.drafted_position);
-  EXPECT_NEAR(instance.own.decode.seconds(2, 100) + instance.experts.seconds(8),
-              four.decode.seconds(8, 100), 1e-12);
-  const double shared = times.product(512, 2 * 64, 2) +
-                        times.elementwise(GpuOp::activation, 64, 2) + times.product(64, 512, 2);
-  EXPECT_NEAR(instance.experts.seconds(8), 2 * (experts + 2 * exchange + shared), 1e-12);
+  const CostTable each = instance.table(4);
+  EXPECT_EQ(each.conditions.tp, 1);
+  EXPECT_NEAR(each.decode.seconds(2, 100), four.decode.seconds(8, 100), 1e-12);
+  EXPECT_NEAR(each.prefill.seconds(2, 100), four.prefill.seconds(8, 100), 1e-12);
+  EXPECT_DOUBLE_EQ(each.drafted_position, alone.drafted_position);
+  EXPECT_NEAR(instance.experts.seconds(8), 2 * (experts - times.product(512, 8, 2)), 1e-12);
+  EXPECT_NEAR(instance.received.seconds(8), 2 * 2 * exchange, 1e-12);
+  EXPECT_NEAR(instance.sent.seconds(2), 2 * 2 * (5 * kMicro + 4 * 512 * 2.0 / 2 / 1e9), 1e-12);
+  EXPECT_LT(instance.table(1).decode.seconds(2), each.decode.seconds(2));
+
   EXPECT_DOUBLE_EQ(four.prefill.per_position(), alone.prefill.per_position() / 4);
 
   EXPECT_THROW((void)gpu_costs(all, shape, 3, {}, system), std::invalid_argument);
