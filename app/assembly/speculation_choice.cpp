@@ -116,11 +116,6 @@ bool computes(const ConfiguredDrafter& drafter) {
   return drafter.model != nullptr || drafter.head != nullptr;
 }
 
-double acceptance_of(const ConfiguredDrafter& drafter, const DraftHistory& history) {
-  return history.rate(drafter.name,
-                      computes(drafter) ? policy::kUnknownAcceptance : policy::kUnknownLookup);
-}
-
 /// Chooses the number of drafter ranks and their window.
 void choose_ranks(const Inputs& inputs, const policy::Placement& first, const ProfiledCosts& costs,
                   const TailGroups& tail, const DraftHistory& history, SpeculationChoice& choice) {
@@ -151,7 +146,10 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
       inputs.drafters, [](const auto& drafter) { return drafter.model != nullptr; });
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
     const bool ahead = drafter.head != nullptr ? asked && !models : asked || drafter.model;
-    choice.methods.push_back({drafter.name, acceptance_of(drafter, history), ahead});
+    // Verifiers try the drafts of all drafters, and so learn which are accepted. A drafter rank
+    // asks the others only where the first finds nothing, so a first guess has to be near.
+    const double unknown = computes(drafter) ? policy::kUnknownAcceptance : policy::kUnknownLookup;
+    choice.methods.push_back({drafter.name, history.rate(drafter.name, unknown), ahead});
     choice.known.push_back(history.knows(drafter.name));
   }
   const policy::PlanFacts facts = facts_of(inputs, first.ranks, costs, tail, choice);
@@ -222,7 +220,8 @@ SpeculationChoice choose_speculation(const Inputs& inputs, const policy::Placeme
   choose_ranks(inputs, first, costs, tail, history, choice);
   order_drafters(inputs, first.ranks, costs, history, choice);
   for (const std::int32_t drafter : choice.order)
-    choice.acceptance.push_back(acceptance_of(inputs.drafters[drafter], history));
+    choice.acceptance.push_back(
+        history.rate(inputs.drafters[drafter].name, policy::kUnknownAcceptance));
   return choice;
 }
 

@@ -10,12 +10,13 @@
 
 namespace paceline::policy {
 
-/// Acceptance assumed of a draft model or head of which nothing is known: the middle of SpecActor's
-/// range for draft models (section 5: 0.49 to 0.72).
+/// Acceptance assumed of an unknown drafter: the middle of SpecActor's range for draft models
+/// (section 5: 0.49 to 0.72).
 inline constexpr double kUnknownAcceptance = 0.6;
 
-/// The same of n-grams and suffix trees: with their drafts, steps of real chats have 1.65 to 1.82
-/// tokens (tests/bench/README.md, "What is accepted").
+/// Acceptance assumed of unknown n-grams and suffix trees where a rank drafts by one drafter above
+/// all: with their drafts, steps of real chats have 1.65 to 1.82 tokens (tests/bench/README.md,
+/// "What is accepted").
 inline constexpr double kUnknownLookup = 0.4;
 
 /// Share of tries that came true. Old tries fade exponentially.

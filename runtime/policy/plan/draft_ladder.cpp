@@ -33,8 +33,7 @@ std::vector<Ladder> build_ladders(const CostTable& table, const LadderLoad& load
   for (const DrafterCosts& drafter : table.drafters) {
     const SpeculationCosts costs{table, drafter, load.context,
                                  std::max(1, static_cast<int>(load.batch))};
-    // Lookup drafters (n-grams, suffix trees) have no costs of catching up.
-    Ladder ladder{drafter.name, {}, drafter.catch_up.empty() ? kUnknownLookup : kUnknownAcceptance};
+    Ladder ladder{drafter.name, {}};
     for (int rung = 0; rung <= kRungs; ++rung) {
       LadderPoint point{static_cast<double>(rung) / kRungs, 0, 1};
       for (int w = 1; w <= load.longest_draft; ++w) {
@@ -55,7 +54,7 @@ std::vector<RankedMethod> rank_methods(const std::vector<Ladder>& ladders,
                                        const DraftHistory& history) {
   std::vector<RankedMethod> ranked;
   for (const Ladder& ladder : ladders) {
-    const double acceptance = history.rate(ladder.method, ladder.unknown);
+    const double acceptance = history.rate(ladder.method, kUnknownAcceptance);
     ranked.push_back({ladder.method, acceptance, ladder.speedup(acceptance)});
   }
   std::stable_sort(ranked.begin(), ranked.end(), [](const RankedMethod& a, const RankedMethod& b) {

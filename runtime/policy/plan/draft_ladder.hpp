@@ -22,7 +22,6 @@ struct LadderPoint {
 struct Ladder {
   std::string method;               ///< as DrafterCosts names it
   std::vector<LadderPoint> points;  ///< by rising acceptance, from 0 to 1
-  double unknown = 0;               ///< acceptance if nothing is known of the method
 
   /// Speedup, linear between points. `acceptance`: in [0, 1].
   [[nodiscard]] double speedup(double acceptance) const;
@@ -46,7 +45,7 @@ struct LadderLoad {
 
 struct RankedMethod {
   std::string method;
-  double acceptance = 0;  ///< the history's, or Ladder::unknown
+  double acceptance = 0;  ///< the history's, or kUnknownAcceptance
   double speedup = 1;
 };
 

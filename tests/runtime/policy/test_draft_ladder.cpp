@@ -84,7 +84,7 @@ TEST(DraftLadder, SelectsByHistoricalRates) {
   EXPECT_EQ(rank_methods(ladders, DraftHistory({{"ngram", 1e5, 0.8e5}})).front().method, "ngram");
   // Nothing is known: as likely, the cheaper is better.
   EXPECT_EQ(rank_methods(ladders, {}).front().method, "ngram");
-  EXPECT_EQ(rank_methods(ladders, {}).front().acceptance, kUnknownLookup);
+  EXPECT_EQ(rank_methods(ladders, {}).front().acceptance, kUnknownAcceptance);
 }
 
 }  // namespace
