@@ -15,6 +15,10 @@
 namespace paceline::app {
 namespace {
 
+/// Share of a plan's speed within which speeds are not told apart: single steps and drafts are
+/// foreseen to 5 to 10 % (tests/bench/README.md, "Calibration").
+constexpr double kHardlySlower = 0.95;
+
 constexpr std::size_t kShown = 5;  ///< number of plans shown, besides each mode's best plan
 
 /// Mean number of positions that a request attends to while its response grows to max_tokens / 2.
@@ -116,6 +120,27 @@ bool computes(const ConfiguredDrafter& drafter) {
   return drafter.model != nullptr || drafter.head != nullptr;
 }
 
+/// The first plan. But if it is decoupled and nothing is known of its drafter's acceptance, the
+/// plan with the same ranks, and hardly slower, whose drafter is assumed to be accepted most:
+/// drafts that are accepted are worth more later, when batches are small.
+const policy::SpeculationPlan& likeliest(std::span<const policy::SpeculationPlan> plans,
+                                         const SpeculationChoice& choice) {
+  const auto method = [&](const policy::SpeculationPlan& plan) {
+    return std::ranges::find(choice.methods, plan.method, &policy::DraftMethod::name) -
+           choice.methods.begin();
+  };
+  const policy::SpeculationPlan* best = &plans.front();
+  if (best->mode != SpeculationMode::decoupled || choice.known[method(*best)]) return *best;
+  for (const policy::SpeculationPlan& plan : plans) {
+    if (plan.mode == best->mode && plan.tp == best->tp && plan.groups == best->groups &&
+        plan.drafters == best->drafters &&
+        plan.tokens_per_second >= kHardlySlower * plans.front().tokens_per_second &&
+        choice.methods[method(plan)].acceptance > choice.methods[method(*best)].acceptance)
+      best = &plan;
+  }
+  return *best;
+}
+
 /// Chooses the number of drafter ranks and their window.
 void choose_ranks(const Inputs& inputs, const policy::Placement& first, const ProfiledCosts& costs,
                   const TailGroups& tail, const DraftHistory& history, SpeculationChoice& choice) {
@@ -170,7 +195,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
                                                                   : "layout.verifier_tp")
                : ""));
   }
-  const policy::SpeculationPlan& chosen = settled.front();
+  const policy::SpeculationPlan& chosen = likeliest(settled, choice);
   auto at = std::ranges::find_if(choice.plans, [&](const auto& plan) {
     return plan.settings == chosen.settings && plan.method == chosen.method;
   });
