@@ -55,6 +55,7 @@ CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget
                                                  double patience) mutable {
       rendezvous->come(place, patience);
       // Ranks in step with one another would read KV at the same moments, step after step.
+      // The wait is at most a step, which is shorter than what a sleep may add.
       const double until = steady_seconds() + std::uniform_real_distribution(0.0, step)(random);
       while (steady_seconds() < until) {
       }

@@ -161,8 +161,8 @@ class Bounds {
   }
 
   const SimulationSetup& simulation_;
-  std::map<int, CostTable>
-      alone_costs_;  ///< by degree, of a group whose instance is idle but for it
+  /// Costs by degree, of a group alone: if it belongs to an instance, the other ranks are idle.
+  std::map<int, CostTable> alone_costs_;
   std::vector<Alone> alone_;
   std::vector<Drafter> drafters_;
   double longest_wait_ = 0;  ///< longest time that a request waits for its environment, in seconds

@@ -213,9 +213,8 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
     if (plan.layout.placement.groups.size() != machine.ranks.size() ||
         plan.best_of_n.roles_change) {
       throw UsageError(
-          "simulation.instance: expected 1 where ranks draft or idle, for a rank with experts of "
-          "an "
-          "instance always verifies (set layout.drafters: 0, layout.verifier_groups: auto, "
+          "simulation.instance: expected 1 where ranks draft or idle, because all ranks of an "
+          "instance verify (set layout.drafters: 0, layout.verifier_groups: auto, "
           "speculation.best_of_n: false)");
     }
     simulation.instance = instance_costs(inputs);

@@ -20,7 +20,7 @@ constexpr std::string_view kHead =
     "configuration).\n"
     "# points: [rows, seconds] where nothing is attended to; attention: [positions, seconds] "
     "beside\n"
-    "# that, of all positions that rows attend to where each attends to `context` positions.\n";
+    "# those, by the number of positions that all rows together attend to.\n";
 
 /// A list of pairs of numbers. The second may be 0 if nothing is read from memory.
 template <typename Point>
