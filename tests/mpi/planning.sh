@@ -118,6 +118,8 @@ PYTHON
 profile=(--set engine.profile="$costs")
 says "the plans are printed, with what asks for them" "--set speculation.mode=decoupled --set layout.drafters=1 --set speculation.window=" "${profile[@]}" --ranks 4
 says "what is not known is assumed" "0.60 of its tokens accepted, an assumption; " "${profile[@]}" --ranks 4
+says "a drafter rank drafts by the model first, though n-grams cost as little" "drafts by model:" "${profile[@]}" --ranks 4 \
+  --set speculation.mode=decoupled --set layout.drafters=1
 says "on one rank there is none to spare" "0 drafter ranks: " "${profile[@]}" --ranks 1
 refuses "nor can there be" "needs a rank that drafts beside the verifier groups, but the job has 1 rank" "${profile[@]}" --set speculation.mode=decoupled --ranks 1
 
