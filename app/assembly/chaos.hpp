@@ -13,7 +13,7 @@
 namespace paceline::app {
 
 /// Returns a scheduler that makes the decisions named in test.shuffle (moves, roles, races) at
-/// random and leaves all others to `scheduler`. If none is named, returns `scheduler` itself.
+/// random and leaves all others to `scheduler`. If none of these is named, returns `scheduler`.
 [[nodiscard]] std::unique_ptr<policy::Scheduler> shuffled(
     const io::TestSection& test, const Plan& plan, std::unique_ptr<policy::Scheduler> scheduler);
 
@@ -22,12 +22,12 @@ namespace paceline::app {
 [[nodiscard]] std::unique_ptr<policy::DraftMemoryPolicy> draft_memory_policy(
     const io::TestSection& test, int leader);
 
-/// Returns a function that wraps mailboxes of `rank` to delay messages; null: no delays.
+/// Returns a function that wraps a mailbox of `rank` to delay received messages; null: no delays.
 [[nodiscard]] std::function<std::unique_ptr<Mailbox>(Mailbox&)> delaying(
     const io::TestSection& test, int rank);
 
-/// Returns a misbehaving mailbox around `mailbox`, or null if `how` is "none". `how`: value of
-/// test.faults.drafters or test.faults.draft_servers. `sleep`: sleeps for the given seconds.
+/// Wraps `mailbox` in one that misbehaves. `how`: value of test.faults.drafters or
+/// test.faults.draft_servers; "none": returns null. `sleep`: sleeps for a number of seconds.
 [[nodiscard]] std::unique_ptr<Mailbox> misbehaving(const io::TestSection& test,
                                                    const std::string& how, Mailbox& mailbox,
                                                    std::function<void(double)> sleep);

@@ -1,4 +1,4 @@
-// Finds facts about checkpoints that are not in their config.json. Rank 0 compares tensors and
+// Finds facts about checkpoints that their config.json does not tell. Rank 0 compares tensors and
 // tells all ranks the results.
 #include "app/assembly/inputs.hpp"
 
@@ -17,14 +17,14 @@
 namespace paceline::app {
 namespace {
 
-/// A model of the job, the path of its checkpoint, and its weights.
+/// A model of the job: path, description and weights of its checkpoint.
 struct Found {
   const std::string& path;
   ModelConfig& config;
   const io::Checkpoint& weights;
 };
 
-/// Returns the models that have weights. If a run is only planned, weights may be absent.
+/// Returns target and draft models with weights. If a run is only planned, weights may be absent.
 std::vector<Found> models_of(Inputs& inputs) {
   std::vector<Found> models;
   if (inputs.target.weights != nullptr)
@@ -55,7 +55,7 @@ bool has_other_embeddings(const DraftHead& head, const io::Checkpoint* target) {
 }  // namespace
 
 void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs) {
-  std::vector<std::uint8_t> own_head;  // [models_of()] 1: its lm_head differs from the embeddings
+  std::vector<std::uint8_t> own_head;  // [models_of()] 1: lm_head differs from tied embeddings
   bool own_embeddings = false;
   DraftHead* head = head_of(inputs);
   together(mpi, [&] {

@@ -1,5 +1,4 @@
-// An MPI communicator that frees itself, and a broadcast of rank 0's values, for decisions in which
-// all ranks must agree.
+// An MPI communicator that frees itself, and a broadcast that gives rank 0's values to all ranks.
 #pragma once
 
 #include <mpi.h>
@@ -40,7 +39,7 @@ class Communicator {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-/// Replaces `values` on every rank with rank 0's. WireWriter must know their types. Collective.
+/// Sets `values` on every rank to those of rank 0. WireWriter must know their types. Collective.
 template <typename... Values>
 void broadcast(const fabric::MpiEnvironment& mpi, Values&... values) {
   WireWriter writer;

@@ -65,8 +65,8 @@ engine::ExecutorLimits executor_limits(const Inputs& inputs, const Plan& plan) {
         speculation::StopRecorder::most_questions(stop_recording(inputs.config.speculation));
     limits.max_draft += (questions + settings.max_batch - 1) / settings.max_batch;
   }
-  // `paceline score` needs logits at all rows of the given responses, so each row of a chunk counts
-  // as a decode row.
+  // `paceline score` needs logits at all rows of the given responses, so each row of a prefill
+  // chunk counts as a decode row.
   if (inputs.given) limits.max_batch = std::exchange(limits.prefill_chunk, 0);
   return limits;
 }
@@ -130,8 +130,8 @@ void take_place(Compute& compute, const Inputs& inputs, const Plan& plan,
   }
   if (role != Role::verifier && role != Role::drafter) return;
   if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(compute.threads);
-  // A head needs the embeddings of all tokens. A drafter rank has no table of them, and a verifier
-  // has only a part if its group divides the table. Such ranks load the whole table here.
+  // A head without embeddings of its own needs the target's whole table. A drafter rank has no part
+  // of it, and a verifier has only a part if its group divides the table. Such ranks load it here.
   std::shared_ptr<const kernels::Embedding> embedding;
   if (compute.executor) embedding = compute.executor->embedding();
   if (embedding == nullptr && has_head(plan, role) && !has_own_embeddings(plan)) {

@@ -21,7 +21,7 @@ struct Compute {
   int threads = 1;
   std::unique_ptr<kernels::Backend> backend;
   fabric::SingleRankGroup alone;              ///< a group of one, for models that are not sharded
-  std::map<int, fabric::MadeGroup> groups;    ///< groups that the rank can belong to, by degree
+  std::map<int, fabric::MadeGroup> groups;    ///< larger groups that the rank can be in, by degree
   std::unique_ptr<ThreadPool> draft_threads;  ///< threads of drafters, used while the backend rests
   std::unique_ptr<WeightStore> weights;
 
@@ -34,10 +34,10 @@ struct Compute {
 
 [[nodiscard]] engine::ExecutorLimits executor_limits(const Inputs& inputs, const Plan& plan);
 
-/// Makes what the rank needs for its role in the layout, and the tensor-parallel groups to which it
-/// can belong: its group in the layout, and larger groups that can form for the last requests. If
-/// roles change at random (test.shuffle), makes a group of each degree in the layout. Collective;
-/// throws JobEnded.
+/// Makes the objects that the rank needs for its role in the layout, and the tensor-parallel groups
+/// to which it can belong: its group in the layout, and larger groups that can form for the last
+/// requests. If roles change at random (test.shuffle), the rank can belong to a group of any degree
+/// in the layout. Collective; throws JobEnded.
 [[nodiscard]] std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi,
                                                     const Inputs& inputs, const Machine& machine,
                                                     const Plan& plan);
@@ -45,8 +45,8 @@ struct Compute {
 /// The rank's tensor-parallel group of degree `tp`.
 [[nodiscard]] TensorParallelGroup& group_of(Compute& compute, int tp);
 
-/// Replaces the rank's executor and drafters by those that its role in `placement` needs. Not
-/// collective. Throws as their constructors do.
+/// Replaces the rank's executor and drafters by those that its role in `placement` needs, and loads
+/// missing weights. Not collective. Throws as the constructors and the loading do.
 void take_place(Compute& compute, const Inputs& inputs, const Plan& plan,
                 const policy::Placement& placement, int rank);
 

@@ -13,7 +13,7 @@
 namespace paceline::app {
 namespace {
 
-// Throws UsageError if a token has different texts in the two vocabularies. Padding may differ.
+// Throws UsageError if a token has different texts in draft model and target. Padding may differ.
 void require_same_tokens(const std::string& path, const ModelConfig& draft,
                          const ModelConfig& model, const io::Tokenizer* tokenizer) {
   std::optional<io::Tokenizer> other;
@@ -28,7 +28,7 @@ void require_same_tokens(const std::string& path, const ModelConfig& draft,
                     "a draft model must have the model's vocabulary",
                     path, draft.vocab, model.vocab));
   }
-  // All special tokens count as equal, because base models have other names for some of them.
+  // All special tokens count as equal, because base and chat models name some of them differently.
   const auto text_of = [](const io::Tokenizer& t, TokenId id) {
     return t.is_special(id) ? std::string_view() : t.bytes_of(id);
   };

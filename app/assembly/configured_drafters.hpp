@@ -20,8 +20,9 @@ namespace paceline::app {
 /// features of the target, and computes in the target's dtype.
 struct DraftHead {
   HeadConfig config;
-  std::unique_ptr<io::Checkpoint> own;             ///< checkpoint of an EAGLE-3 or DFlash head
-  std::unique_ptr<io::BorrowingSource> borrowing;  ///< `own` plus the target's output matrix
+  std::unique_ptr<io::Checkpoint> own;  ///< checkpoint of an EAGLE-3 or DFlash head
+  /// `own` plus the target's output matrix, for a DFlash head without an output of its own
+  std::unique_ptr<io::BorrowingSource> borrowing;
   /// The head's weights, from `own`, `borrowing` or the target's checkpoint; null: they are absent.
   const WeightSource* weights = nullptr;
   std::shared_ptr<const policy::StopNetwork> stop;  ///< network that ends drafts; null: none
@@ -38,14 +39,14 @@ struct ConfiguredDrafter {
 };
 
 /// Reads and checks draft models and heads. Returns n-gram and suffix drafters first, then draft
-/// models, then a head. The plan keeps this order if costs are unknown. A head is last because
-/// drafter ranks mostly use the first drafter, and have no head if there are draft models. `path`,
-/// `target` and `tokenizer` belong to the target, whose checkpoint must outlive the drafters.
-/// `tokenizer` may be null. `absent`: null, or a list to which the names of missing weights are
-/// added. Without weights, only the checkpoint's config.json is read. Throws UsageError if a draft
-/// model has another vocabulary or is listed twice, or if a head cannot stop or record drafts as
-/// its setting asks. Throws DataError if a head does not fit the target or the target has no
-/// next-token layer. Throws as reading a checkpoint does.
+/// models, then a head. If costs are unknown, the plan keeps this order. Drafter ranks mostly use
+/// the first drafter, and have no head if there are draft models, so a head must come last. `path`,
+/// `target` and `tokenizer` (may be null) belong to the target, whose checkpoint must outlive the
+/// drafters. `absent`: a list that gets the names of missing weights; null: missing weights are an
+/// error. Throws UsageError if a draft model has another vocabulary than the target, is listed
+/// twice or has the name of another one, or if a head cannot stop or record drafts as its setting
+/// asks. Throws DataError if a head does not fit the target, or if an MTP drafter is configured but
+/// the target has no next-token layer. Throws as reading a checkpoint does.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
                                                            const std::string& path,
                                                            const ModelCheckpoint& target,
@@ -53,7 +54,7 @@ struct ConfiguredDrafter {
                                                            std::vector<std::string>* absent);
 
 /// Reads the drafters for a simulation: config.json of draft models and heads and the stop network
-/// of a head, but no weights. `path` and `target` belong to the target.
+/// of a head, but no weights. `path`, `target`: the target's directory and description.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafter_shapes(
     const io::SpeculationSection& settings, const std::string& path, const ModelConfig& target);
 

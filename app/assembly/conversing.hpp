@@ -13,8 +13,8 @@
 namespace paceline::app {
 
 /// Does nothing if responses are not conversations. Otherwise checks that the tokenizer and the
-/// environment's program exist. On rank 0, also sets Inputs::scenes, the text about each prompt
-/// that the program gets. Throws Error.
+/// environment's program exist. On rank 0, also sets Inputs::scenes: for each prompt, the text
+/// about it that the program gets. Throws Error.
 void prepare_environment(Inputs& inputs);
 /// Gives rank 0's Inputs::scenes to all ranks. Collective.
 void share_scenes(const fabric::MpiEnvironment& mpi, Inputs& inputs);

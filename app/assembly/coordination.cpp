@@ -88,7 +88,7 @@ ResponseTokens known_lengths(const Inputs& inputs) {
   const std::optional<std::string>& directory = inputs.config.schedule.lengths;
   if (!directory) return {};
   const RecordedRun run = io::read_recorded_run(*directory);
-  std::map<std::string, std::size_t> recorded;  // indices of the run's prompts, by uid
+  std::map<std::string, std::size_t> recorded;  // indices in run.prompts, by uid
   for (std::size_t p = 0; p < run.prompts.size(); ++p) recorded[run.prompts[p].uid] = p;
   ResponseTokens lengths;
   for (std::uint32_t p = 0; p < inputs.prompts.prompts.size(); ++p) {

@@ -18,12 +18,12 @@
 namespace paceline::app {
 
 /// Lists all unfinished requests, prompt by prompt in prompt_order(). `finished`: ids of finished
-/// requests, ascending. `partial`: responses begun before a resume; they are moved to the list.
+/// requests, ascending. `partial`: responses already begun; they are moved to the list.
 [[nodiscard]] std::vector<Trajectory> work_list(const Inputs& inputs,
                                                 std::span<const RequestId> finished,
                                                 std::span<Trajectory> partial);
 
-/// Makes the scheduler that decides which group gets which requests.
+/// Makes the scheduler, which decides on leases, moves, races and role changes.
 [[nodiscard]] std::unique_ptr<policy::Scheduler> make_scheduler(const Inputs& inputs,
                                                                 const Machine& machine,
                                                                 const Plan& plan);
@@ -35,7 +35,7 @@ using ResponseTokens = std::map<RequestId, std::uint32_t>;
 [[nodiscard]] ResponseTokens known_lengths(const Inputs& inputs);
 
 /// Makes the order in which schedule.policy leases requests. Only policy `oracle` reads `lengths`.
-/// `instance`: groups of a simulated instance (policy::GroupStatic).
+/// `instance`: number of groups in a simulated instance (policy::GroupStatic).
 [[nodiscard]] std::unique_ptr<policy::RequestOrder> make_order(const Inputs& inputs,
                                                                ResponseTokens lengths,
                                                                int instance = 1);

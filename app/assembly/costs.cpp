@@ -54,8 +54,8 @@ CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget
     engine.meet = [&, random = std::mt19937(me)](std::uint64_t place, double step,
                                                  double patience) mutable {
       rendezvous->come(place, patience);
-      // Ranks in step with one another would read KV at the same moments, step after step.
-      // The wait is at most a step, which is shorter than what a sleep may add.
+      // Without a random wait, ranks would read KV at the same moments in every step, unlike in a
+      // run. The wait is busy, because a sleep might take longer than a whole step.
       const double until = steady_seconds() + std::uniform_real_distribution(0.0, step)(random);
       while (steady_seconds() < until) {
       }
@@ -67,7 +67,7 @@ CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget
 }
 
 /// Measures KV transfers between pairs of groups; nullopt: there is one group, or a transfer
-/// failed. All ranks get the same costs. `seconds`: time for measuring, which only leaders know.
+/// failed. All ranks get the same costs. `seconds`: time for measuring; only leaders' values count.
 std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, double seconds) {
   const policy::Placement& placement = rank.plan.layout.placement;
   const auto groups = static_cast<int>(placement.groups.size());
@@ -78,7 +78,7 @@ std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, dou
   end.blocks = rank.plan.memory.kv.blocks;
   const bool divided = rank.inputs.attention() == AttentionLayout::data;
   const bool leads = placement.role(rank.mpi.rank()) == Role::verifier;
-  // If `layout.attention` is `data`, a request's KV is on one rank, so leaders measure alone.
+  // If `layout.attention` is `data`, a request's KV is on one rank, so only leaders measure.
   if (rank.share != nullptr && peer < groups && (leads || !divided)) {
     end.share = rank.share;
     end.block_bytes = static_cast<double>(rank.compute.executor->kv_memory().shape.block_bytes());
@@ -98,7 +98,7 @@ std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, dou
       for (std::size_t i = 0; i < values.size(); ++i) values[i] += theirs[i];
     }
   };
-  rank.mpi.barrier();  // sleeps: spinning would slow down ranks that are measuring steps
+  rank.mpi.barrier();  // sleeps, because spinning would slow down ranks that still measure
   // All ranks use the mean of `seconds` over the leaders that receive KV in this measurement.
   const bool knows = end.receives && placement.role(rank.mpi.rank()) == Role::verifier;
   std::vector<double> budget{knows ? seconds : 0, knows ? 1.0 : 0};
@@ -144,7 +144,7 @@ namespace {
 CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
   const Inputs& inputs = rank.inputs;
   const Plan& plan = rank.plan;
-  // Assumes full batches, and responses that reach half of their limit of tokens on average.
+  // Number of steps with full batches if responses have half of their token limit on average.
   MeasurementBudget budget;
   budget.steps_foreseen = static_cast<double>(responses) * inputs.sizes.mean_max_tokens / 2 /
                           plan.layout.groups() / inputs.config.engine.max_batch;
@@ -178,7 +178,7 @@ CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses) {
     if (!table.transfer) costs[tp].transfer = own.transfer;
   }
   if (!rank.inputs.config.test.shuffles(io::Shuffle::roles)) return costs;
-  // Any rank may become a verifier of any degree, so all ranks get all tables.
+  // Any rank may come to lead a group of any degree, so all ranks get all tables.
   const std::string text = placement.role(me) == Role::verifier ? io::cost_profile_text(own) : "";
   const auto all = rank.mpi.all_gather(std::as_bytes(std::span(text)));
   for (const policy::GroupRanks& group : placement.groups) {

@@ -14,7 +14,7 @@
 
 namespace paceline::app {
 
-/// What a rank needs to measure costs before its role begins. References must outlive the
+/// Objects with which a rank measures costs before its role begins. References must outlive the
 /// measurement.
 struct MeasuringRank {
   const fabric::MpiEnvironment& mpi;
@@ -27,8 +27,8 @@ struct MeasuringRank {
 };
 
 /// Measures costs. All groups measure at the same time, because they also compute at the same time
-/// in a run. After that, pairs of groups measure KV transfers. Each verifier gets the table of its
-/// own group; other ranks get only the costs of transfers. Collective over all ranks.
+/// in a run. After that, pairs of groups measure KV transfers. Each group's leader gets the table
+/// of its group. Other ranks get only the costs of transfers. Collective over all ranks.
 [[nodiscard]] CostMeasurement measure(const MeasuringRank& rank, const MeasurementBudget& budget);
 
 /// Whether any policy of this run reads costs.

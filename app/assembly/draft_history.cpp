@@ -14,8 +14,8 @@ namespace {
 
 /// Every rollout multiplies the weight of earlier rollouts by this factor, so all rollouts together
 /// weigh at most as much as ten new ones. Acceptance hardly changes over a hundred RL steps
-/// (SpecActor, sections 4.1 and 6), so an average over ten is accurate and soon shows a lasting
-/// change.
+/// (SpecActor, sections 4.1 and 6), so an average over about ten rollouts is accurate. If
+/// acceptance does change, the average follows within about ten rollouts.
 constexpr double kKeep = 0.9;
 
 DraftHistory read_kept(const io::RunConfig& config) {

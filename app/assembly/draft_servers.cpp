@@ -36,14 +36,15 @@ std::string history_path(const Inputs& inputs) {
   return std::filesystem::path(inputs.config.output.directory + "/..").lexically_normal();
 }
 
-/// Limit on the tokens of earlier responses that are read for one prompt. A rank works on at most
-/// max_batch prompts at a time, whose earlier responses share half of its memory for suffix trees.
+/// Limit on the tokens of earlier responses that are read for one prompt. Earlier responses get
+/// half of a rank's memory for suffix trees, and a rank works on at most max_batch prompts at a
+/// time.
 std::size_t most_history(const Inputs& inputs) {
   return suffix_drafter(inputs)->max_memory / 2 / inputs.config.engine.max_batch /
          draft::SuffixTree::kTokenBytes;
 }
 
-/// Makes this server's reader of earlier responses. A server reads only those to its own prompts.
+/// Makes the reader of earlier responses. It reads only responses to this server's own prompts.
 std::unique_ptr<io::RunHistory> read_history(const Inputs& inputs,
                                              const std::vector<std::string>& contents,
                                              const std::vector<int>& servers, int rank) {

@@ -28,7 +28,7 @@ void warn_of_no_history(const Inputs& inputs);
 
 /// Facts that draft servers need about the prompts.
 struct ServedPrompts {
-  /// [prompts] content_uid() of each prompt; empty: servers serve no responses of earlier steps.
+  /// [prompts] content_uid() of the tokens; empty: servers serve no responses of earlier steps.
   std::vector<std::string> contents;
   std::vector<std::uint32_t> samples;  ///< result of own_samples()
 };
@@ -52,8 +52,8 @@ struct ServedPrompts {
 
 /// The draft server of this rank, if the rank hosts one. The server has a thread of its own, so
 /// that server and rank do not wait for each other. The thread sleeps between messages. Destroying
-/// this object ends the thread. Destroy it when the rank's role has ended with the run, so that no
-/// verifier still generates. The server reads responses of earlier steps (speculation.history)
+/// this object ends the thread. Destroy it only when the run is over, because verifiers may use
+/// the server until then. The server reads responses of earlier steps (speculation.history)
 /// piece by piece, so that messages and the end of the run wait for one piece at most. While the
 /// server opens a file, a write of the rank may wait, because HDF5 serves one thread at a time.
 class DraftServerThread {

@@ -1,5 +1,6 @@
 // The drafters of a plan: the drafters of each rank, and the list of a verifier's drafters (its
-// roster). Verifiers draft for themselves, or "drafter ranks" (role `drafter`) draft for them.
+// roster). Drafters run on verifiers and on "drafter ranks" (role `drafter`), which draft for
+// verifiers.
 #pragma once
 
 #include <cstdint>
@@ -25,19 +26,19 @@ struct PlannedDrafter {
   std::string name;                        ///< name in telemetry
   const ModelCheckpoint* model = nullptr;  ///< null unless the method is `model`
   const DraftHead* head = nullptr;         ///< null unless the method is dflash, eagle3 or mtp
-  double acceptance = 0;                   ///< expected share of accepted tokens (DraftHistory)
+  double acceptance = 0;                   ///< expected acceptance rate (DraftHistory::rate())
 };
 
 /// How ranks that have no requests left ("freed ranks") help other groups (SpecActor's best-of-N).
 struct BestOfNPlan {
-  /// Whether groups race: a group without requests generates another group's response at the same
-  /// time, with another drafter. Races need best_of_n, two groups and two drafters.
+  /// Whether groups race: a group without requests also generates a response of another group, but
+  /// with another drafter. Races need best_of_n, at least two groups and at least two drafters.
   bool races = false;
   int race_methods = 0;  ///< races use the first `race_methods` entries of drafter_roster()
   /// Indices of the draft models with which freed ranks may draft for the last requests of a group
   /// (tail_drafters.hpp), except a model whose drafts the group gets anyway. Empty if freed ranks
-  /// do not draft: best-of-N is off, there is one group, speculation.mode is coupled, costs are
-  /// unknown, or no model is left.
+  /// do not draft, because best-of-N is off, there is one group, speculation.mode is coupled, no
+  /// cost profile applies, or no model is left.
   std::vector<std::int32_t> tail_methods;
   bool roles_change = false;  ///< ranks may change their roles during the run
 };
@@ -50,7 +51,7 @@ struct BestOfNPlan {
 
 /// The draft window of a drafter rank (speculation.window). `method`: index of the only drafter of
 /// a rank that drafts for one group; absent: the rank uses all drafters, for all groups. A rank
-/// with one group is eager, even if speculation.window is set.
+/// with one group may be eager (DraftWindow), even if speculation.window is set.
 [[nodiscard]] protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan,
                                                  OptionalIndex method = {});
 
@@ -77,8 +78,8 @@ struct BestOfNPlan {
 [[nodiscard]] int longest_draft(const Inputs& inputs, const Plan& plan);
 /// Bytes of the target's features that the head reads for one token.
 [[nodiscard]] std::uint64_t feature_row_bytes(const Inputs& inputs, const Plan& plan);
-/// Whether ranks of this role have the head. Drafter ranks have it if the layout has some and the
-/// plan has no draft model. Otherwise verifiers have it.
+/// Whether ranks of this role have the head. If the layout has drafter ranks and the plan has no
+/// draft model, drafter ranks have the head. Otherwise verifiers have it.
 [[nodiscard]] bool has_head(const Plan& plan, Role role);
 /// Throws UsageError if drafter ranks have a head that must draft trees, because it has a stop
 /// network or its trees are to be recorded. Drafter ranks draft only chains.
@@ -86,9 +87,9 @@ void require_chains(const Inputs& inputs, const Plan& plan);
 /// Indices of a rank's own drafters. `place`: a drafter rank's entry in the placement, else null.
 [[nodiscard]] std::vector<std::int32_t> own_drafters(const Plan& plan, Role role,
                                                      const policy::DrafterPlace* place = nullptr);
-/// Makes a verifier's roster, without the drafter objects. If the layout has drafter ranks, their
-/// entry comes first. The verifier's own drafters follow, then an entry for each of tail_methods.
-/// `costs`: null, or a table, which may lack drafters.
+/// Makes a verifier's roster, without the drafter objects. If the layout has drafter ranks, one
+/// entry for all of them comes first. The verifier's own drafters follow, then an entry for each of
+/// tail_methods. `costs`: null, or a table with the entries' costs, which may lack drafters.
 [[nodiscard]] speculation::DrafterRoster drafter_roster(const Plan& plan,
                                                         const CostTable* costs = nullptr);
 /// Names of the roster's entries.

@@ -58,7 +58,8 @@ io::ChoosePrompts choose_prompts(const Inputs& inputs) {
     if (outcome.lacking > 0) {
       const std::string what =
           fmt::format("{} with a response that got no reward", counted(outcome.lacking, "prompt"));
-      // If these prompts are dropped, other prompts may take their places, or too few may be left.
+      // With reward.required: all, no prompt is dropped for a missing reward, because another
+      // prompt would take its place. With `some`, prompts are dropped if enough others are left.
       const io::RewardSection& reward = inputs.config.reward;
       const bool wanted = reward.required == io::RewardsRequired::all ||
                           (reward.required == io::RewardsRequired::some && !sampling.enough());

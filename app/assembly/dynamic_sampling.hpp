@@ -25,8 +25,8 @@ namespace paceline::app {
 [[nodiscard]] io::ChoosePrompts choose_prompts(const Inputs& inputs);
 
 /// Reads the unfinished responses to this run's prompts from an earlier run (prompts.begun), and
-/// writes a fingerprint of these responses to the manifest. Returns none if prompts.begun is not
-/// set or the earlier run left none. Throws as io::read_left_over().
+/// writes a fingerprint of these responses to the manifest. Returns no responses if prompts.begun
+/// is not set or the earlier run left none. Throws as io::read_left_over() does.
 [[nodiscard]] io::BegunResponses begun_responses(const Inputs& inputs, io::RunManifest& manifest);
 
 /// Adds `begun` to `earlier`, the state of this run before it was resumed. Omits a response that is

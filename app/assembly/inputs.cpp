@@ -245,8 +245,8 @@ void read_prompts(Inputs& inputs, bool plans) {
 
 namespace {
 
-/// Resets the settings that are not needed to score given responses: drafting, scheduling, the KV
-/// pool, rewards, environments, profiles and masks.
+/// Resets the settings that `paceline score` does not need: drafting, scheduling, the KV pool,
+/// rewards, environments, profiles and kept masks.
 void forget_generation(io::RunConfig& config) {
   config.layout.drafters = 0;
   config.engine.profile.reset();

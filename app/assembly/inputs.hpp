@@ -43,7 +43,7 @@ struct RequestSizes {
   std::int32_t longest_prompt = 0;    ///< tokens
   std::int32_t longest_sequence = 0;  ///< tokens, prompt and response
   double mean_max_tokens = 0;         ///< limit on a response's tokens, averaged over prompts
-  bool own_samples = false;           ///< some prompt sets its own number of responses
+  bool own_samples = false;           ///< some prompt's number of responses is not prompts.samples
   std::int32_t largest_picture = 0;   ///< patches; 0: no prompt has pictures
 };
 
@@ -52,14 +52,14 @@ struct Inputs {
   io::RunConfig config;
   ModelCheckpoint target;
   std::optional<ModelConfig> priced;  ///< in a simulation, the model whose costs are simulated
-  std::optional<ImageProcessorConfig> picture_processor;  ///< nullopt: the target takes no pictures
+  std::optional<ImageProcessorConfig> picture_processor;  ///< nullopt: pictures are refused
   /// Text for the user: the media that the target accepts, or why pictures cannot be read.
   std::string media_refusal = "the model is given text alone";
   LoadedTokenizer text;
   ResponseEnds ends;
   std::vector<ConfiguredDrafter> drafters;
   RequestSizes sizes;
-  bool given = false;          ///< responses are given and only scored; nothing is generated
+  bool given = false;          ///< responses are given (`paceline score`); none is generated
   bool gives_routing = false;  ///< each given token comes with the experts that it used
 
   io::PromptSet prompts;              ///< empty except on rank 0
@@ -106,13 +106,13 @@ struct Inputs {
                                  Standing& standing, bool plans = false);
 
 /// Reads the inputs for computing log-probabilities of a finished run's responses. Settings for
-/// generating responses and for rewards are ignored. Collective. Throws JobEnded, with the code of
-/// DataError if the run's vocabulary differs or a response exceeds the model's context.
+/// generating responses and for rewards are ignored. `gives_routing`: value for Inputs. Collective.
+/// Throws JobEnded, with the code of DataError if the model cannot have generated the responses.
 [[nodiscard]] Inputs read_given(const fabric::MpiEnvironment& mpi, io::RunConfig config,
                                 const io::StoredRun& run, bool gives_routing);
 
 /// The directory of the tokenizer and the chat template, by default the directory of the weights.
-/// Also the place of generation_config.json if the directory of the weights has none.
+/// generation_config.json is also read from it if the directory of the weights has none.
 [[nodiscard]] const std::string& tokenizer_directory(const io::RunConfig& config);
 
 /// Reads the chat template of a directory. A template that cannot be read or is not supported gives
@@ -130,7 +130,7 @@ void require_tokenizer(const Inputs& inputs, const char* what);
 
 /// Reads the prompt file with the target's tokenizer and context. Sets Inputs::prompts, sizes and
 /// ends.turn. `plans`: token counts are estimated if there is no tokenizer. Throws as
-/// io::read_prompts() does, and UsageError if the settings leave no room for a prompt.
+/// io::read_prompts() does, and UsageError if the settings leave no room for a prompt or response.
 void read_prompts(Inputs& inputs, bool plans);
 
 /// Looks, in the target and in draft models, for output matrices (lm_head) that are stored although
