@@ -35,7 +35,7 @@ std::string footer() {
          "once.";
 }
 
-/// Refuses an empty name, which a shell script passes if its variable is not set.
+/// Refuses an empty name, which a shell script passes if one of its variables is not set.
 std::string not_empty(const std::string& text) {
   return text.empty() ? "expected a name, found nothing" : "";
 }
@@ -54,8 +54,7 @@ void add_run_arguments(CLI::App& command, app::RunArguments& arguments) {
       ->check(not_empty);
 }
 
-/// Adds the options of a planned machine. Options that are not given are taken from Slurm's
-/// environment variables.
+/// Adds the options that describe a machine to plan for.
 void add_machine(CLI::App& command, app::PlannedMachine& machine) {
   const auto count = [&](const char* name, std::optional<int>& to, int least, const char* help) {
     command
@@ -114,7 +113,7 @@ ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& co
     return command(mpi);
   } catch (const app::JobEnded& ended) {  // thrown on all ranks
     return ended.code;
-  } catch (...) {  // thrown on this rank only, so the others would wait for this rank
+  } catch (...) {  // perhaps thrown on this rank only: other ranks would wait for it forever
     app::abort_job(mpi, app::current_fault());
   }
 }
@@ -156,7 +155,7 @@ std::string misuse(const CLI::App& cli, const CLI::ParseError& error) {
                      nearest.empty() ? "" : fmt::format(" (the nearest is {})", nearest), where);
 }
 
-/// Throws IoError if text printed so far could not be written to standard output.
+/// Flushes standard output. Throws IoError if any text printed so far could not be written.
 void finish_output() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw IoError("cannot write to standard output");
@@ -274,7 +273,7 @@ int run(int argc, char** argv) {
     if (!is_other_rank()) {
       app::say("{}", misuse(cli, error));
     } else {
-      // A launcher ends all ranks when the first one fails, so this rank waits for rank 0's report.
+      // A launcher ends all ranks when one fails, so this rank first lets rank 0 report the error.
       std::this_thread::sleep_for(std::chrono::seconds(1));
     }
     return static_cast<int>(ExitCode::usage);

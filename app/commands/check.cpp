@@ -50,8 +50,8 @@ std::string time_text(const Inputs& inputs, const Plan& plan, const TimeLimit& l
   return text;
 }
 
-/// Returns lines about absent files that the plan does not need. The subject of the sentence "...
-/// is in order" follows: "everything", or "all else" if files are absent.
+/// Returns a line for each absent file that a plan does not need. The text ends with the subject of
+/// the sentence "... is in order": "everything", or "all else" if files are absent.
 std::string absence_text(const Inputs& inputs) {
   if (inputs.absent.empty()) return "everything";
   std::string text;
@@ -83,7 +83,7 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& argument
   const Plan plan = make_plan(mpi, inputs, machine);
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
-    std::optional<io::RunManifest> resumed;  // set only with --resume: making it reads weights
+    std::optional<io::RunManifest> resumed;  // set only with --resume: manifest_of() reads weights
     if (arguments.run.resume) {
       resumed = manifest_of(inputs, machine.backend);
       (void)begun_responses(inputs, *resumed);

@@ -1,4 +1,4 @@
-// The commands of the command line: one function each, in the file with the command's name
+// The commands of the command line. Each command is one function, in the file of the command's name
 // (`report` in run_report/). A command returns the exit code, or throws. main.cpp handles errors.
 #pragma once
 
@@ -27,16 +27,16 @@ struct RolloutArguments {
 ExitCode rollout(const fabric::MpiEnvironment& mpi, const RolloutArguments& arguments);
 struct CheckArguments {
   RunArguments run;
-  PlannedMachine machine;  ///< machine that the command line describes; default: the job's own
+  PlannedMachine machine;  ///< machine options of the command line, such as --nodes
 };
-/// Validates everything, prints layout, memory and plan on stdout and runs nothing. Collective.
+/// Validates everything, prints layout, memory and plan on stdout. Generates nothing. Collective.
 ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& arguments);
 struct ProfileArguments {
   RunArguments run;
   std::string output;   ///< file to write
-  double seconds = 30;  ///< limit on the seconds of measuring
+  double seconds = 30;  ///< longest time to measure, in seconds
 };
-/// Measures the costs of steps and drafts with the run's layout, and writes them to a file for
+/// Measures the costs of steps and drafts on the job's ranks, and writes them to a file for
 /// engine.profile. Collective.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments);
 struct ScoreArguments {
@@ -44,7 +44,7 @@ struct ScoreArguments {
   std::string directory;         ///< directory of a finished run
   std::string name;              ///< NAME in scores-NAME.h5; empty: name of the model's directory
   bool keeps_routing = false;    ///< also write which experts each token uses
-  bool replays_routing = false;  ///< let tokens use the experts that the run recorded
+  bool replays_routing = false;  ///< compute each token with the experts that the run recorded
 };
 /// Computes the log-probabilities of a finished run's responses under the weights of the
 /// configuration, and writes them to a file in the run's directory. Collective.
@@ -54,7 +54,7 @@ struct SimulateArguments {
   std::string sweep;  ///< "section.key=value,value": simulate each value; empty: no sweep
 };
 /// Simulates a run: runs the roles and policies of all its ranks in one process, in virtual time.
-/// Prints the results and writes telemetry. Needs no MPI.
+/// Prints the results, and writes telemetry if there is an output directory. Needs no MPI.
 ExitCode simulate(const SimulateArguments& arguments);
 struct ReportArguments {
   std::vector<std::string> runs;  ///< run directories, their telemetry.h5, or folders of --watch
@@ -68,7 +68,7 @@ struct ReportArguments {
 ExitCode report(const ReportArguments& arguments);
 struct ShowArguments {
   std::string run;                 ///< run directory, or its trajectories.h5
-  std::vector<std::string> which;  ///< PROMPT:SAMPLE or PROMPT, from 0; empty: an overview
+  std::vector<std::string> which;  ///< PROMPT:SAMPLE or PROMPT, counted from 0; empty: an overview
 };
 /// Prints responses of a finished or unfinished run as text. Needs no MPI.
 ExitCode show(const ShowArguments& arguments);

@@ -22,11 +22,11 @@
 
 namespace paceline::app {
 
-// Writes the cost table of the first group. All groups must have the same tensor-parallel degree.
+// Rank 0 writes the costs of its own group. All groups must have one tensor-parallel degree.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments) {
   const SteadyClock clock;
   // Every rank verifies and drafts, whatever roles the configuration sets, so that all costs are
-  // measured. The configured profiles are ignored, because this command may be about to write them.
+  // measured. Configured profiles are ignored, because this command may be run to replace them.
   RunArguments all = arguments.run;
   for (const char* setting : {"layout.drafters=0", "speculation.mode=auto", "engine.profile=auto",
                               "engine.tail_profile=auto", "layout.tail_tp=auto"})

@@ -1,5 +1,5 @@
-// `paceline rollout`, in order: read and plan, open the output directory, generate responses in the
-// rank's role, write the final files. A resident job (watch.hpp) does this for each request.
+// `paceline rollout` plans the job, opens the output directory, generates responses with each rank
+// in its role, and writes the final files. A resident job (watch.hpp) does this for each request.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -46,9 +46,9 @@ namespace {
 
 /// The state of the output directory. Rank 0 opens the directory for all ranks.
 struct Output {
-  std::unique_ptr<io::RunDirectory> directory;  ///< on rank 0
-  io::RunManifest manifest;                     ///< on rank 0
-  io::ResumeState earlier;    ///< on rank 0: results of this run before it was resumed
+  std::unique_ptr<io::RunDirectory> directory;  ///< set on rank 0 only
+  io::RunManifest manifest;                     ///< set on rank 0 only
+  io::ResumeState earlier;    ///< on rank 0: results of this run's earlier attempts, and `begun`
   io::BegunResponses begun;   ///< on rank 0: responses that another run began (prompts.begun)
   std::uint32_t attempt = 0;  ///< number of earlier starts and resumes of this run
   bool complete = false;      ///< trajectories.h5 exists and is whole
@@ -61,8 +61,8 @@ void warn(const std::vector<std::string>& warnings, const std::vector<std::strin
   }
 }
 
-/// Opens the log, on rank 0. Does not warn of a failure if the run is complete, because the
-/// directory of a complete run may be read-only.
+/// Opens the run's log. Call on rank 0. If the log cannot be opened, warns the user unless the run
+/// is complete: the directory of a complete run may be read-only.
 void keep_log(const Inputs& inputs, const Output& output, int ranks, RunLog& log) {
   const std::string which =
       output.complete ? std::string("a run that is already complete")
@@ -80,8 +80,8 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
     if (mpi.rank() != 0) return;
     const io::RewardSection& reward = inputs.config.reward;
     const bool scores = reward.method != io::RewardMethod::none;
-    // The scorer is tried before hours of work, and before anything is written. A resumed run tries
-    // the scorer later, and only if responses are left to generate or score.
+    // A new run tries the scorer first, so that its faults show before anything is written. A
+    // resumed run tries the scorer later, and only if responses are left to generate or score.
     const auto try_rewards = [&] {
       if (scores && standing.new_scorer(reward.command)) try_scorer(inputs);
     };
@@ -111,18 +111,18 @@ bool late(const TimeLimit& limit, const io::LimitsSection& settings, const Clock
   return limit.seconds && clock.now() >= *limit.seconds - settings.margin;
 }
 
-/// Runs the coordinator, on rank 0's second thread.
+/// Runs the coordinator, on a thread of its own on rank 0.
 void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coordinator,
                      Mailbox& mailbox, FaultDesk& faults, const Clock& clock,
                      const std::function<bool()>& is_late, std::optional<double> stall) {
   ProgressPrinter printer;
   roles::Watchdog watchdog(stall);
   PulsingLoop pulse;
-  std::string stalled;  // the watchdog's report, when the run has stalled
+  std::string stalled;  // the watchdog's report; empty: the run has not stalled
   bool announced = false;
   bool warned = false;
   const auto look = [&] {
-    // Until the first progress the pulse looks for stopped ranks, and then the watchdog does.
+    // Before the first progress, the pulse looks for stopped ranks. After it, the watchdog does.
     pulse.turn(coordinator.changes() > 0);
     faults.watch();
     if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
@@ -157,8 +157,8 @@ struct Written {
   double ended = 0;           ///< seconds that this start or resume took, as in `paceline report`
 };
 
-/// Writes the final files that are missing, and removes the shards. If an earlier process was
-/// killed while it did this, one of the files may exist.
+/// Writes the final files that are missing, and removes the shards. One of the files may exist
+/// already, if an earlier process was killed before it had written both.
 Written write_final_files(const Inputs& inputs, const Output& output, const Clock& clock) {
   const std::string& directory = inputs.config.output.directory;
   std::optional<io::TelemetryEnding> ending;  // nullopt: trajectories.h5 exists already
@@ -220,7 +220,7 @@ void account(const Inputs& inputs, const Plan& plan, const Outcome& outcome, dou
   if (progress.placements > 0) say("ranks changed roles {}", counted(progress.placements, "time"));
 }
 
-/// On rank 0: logs the whole plan. Shows the user only lines that the previous step's plan lacks.
+/// Logs the whole plan, but shows the user only lines that the previous step's plan did not have.
 void tell_plan(const Inputs& inputs, const Machine& machine, const Plan& plan, int ranks,
                const TimeLimit& limit, Standing& standing) {
   const std::string all =
@@ -312,7 +312,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
         }
       });
     }
-    // Whether to end the wait for rewards: the run is stopped, or no further reward can matter.
+    // Whether to stop waiting for rewards: the run stops, or prompts.enough needs no more of them.
     const auto stop = [&] {
       return stop_signalled() ||
              (first && (late(limit, inputs.config.limits, clock) ||
@@ -342,7 +342,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
 
   const DraftHistory all_drafts = sum_drafts(mpi, plan, report.drafts);
   ScoringReport scoring = sum_scoring(mpi, report.scoring);
-  // If `prompts.enough` is set, responses without a score belong to prompts that are not kept.
+  // With `prompts.enough`, responses without a score belong to prompts that a complete run drops.
   if (complete && inputs.config.prompts.enough) scoring.tally.unscored = 0;
   together(mpi, [&] {
     if (!first) return;

@@ -14,11 +14,11 @@ namespace paceline::app {
 
 /// A prompt's tokens, but only the first of the equal placeholder tokens of each picture.
 [[nodiscard]] std::vector<TokenId> without_rows(const Prompt& prompt);
-/// [pictures] Path of each picture's file, or for example "in the prompt, 512 bytes". All entries
-/// are empty if the prompt's fields do not say where its pictures are.
+/// [pictures] Path of each picture's file or, for a picture that the prompt itself holds, a text
+/// such as "in the prompt, 512 bytes". Empty texts if the prompt's fields cannot be read.
 [[nodiscard]] std::vector<std::string> picture_names(const Prompt& prompt);
 
-/// Decodes a run's tokens. If the run's tokenizer is missing, warns and shows token ids instead.
+/// Decodes a run's tokens. If no tokenizer can be loaded, warns and shows token ids instead.
 class RunText {
  public:
   explicit RunText(const io::StoredRun& run);

@@ -1,6 +1,6 @@
-// `paceline score`, in order: read the run, assign its prompts to groups, compute, write one file
-// into the run's directory. All work is known from the start. So groups send no messages before the
-// file is written, and the ranks of a group plan the same steps without messages.
+// `paceline score` reads a run, assigns its prompts to groups, computes, and writes one file into
+// the run's directory. All work is known from the start. So groups exchange no messages before the
+// file is written, and each rank of a group plans the group's steps by itself.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -45,9 +45,9 @@
 namespace paceline::app {
 namespace {
 
-/// Counts of one group's work, and of differences between the new log-probabilities and the run's.
+/// Work of one group or of all, and differences between the new log-probabilities and the run's.
 struct Counts {
-  std::uint64_t rows = 0;             ///< rows computed
+  std::uint64_t rows = 0;             ///< rows computed, those of prompts included
   std::uint64_t tokens = 0;           ///< sampled tokens scored
   std::uint64_t differ = 0;           ///< tokens whose logprob differs from the run's in any bit
   std::uint64_t sampling_differ = 0;  ///< tokens whose sampling_logprob differs in any bit
@@ -180,7 +180,7 @@ class GivenPictures {
   explicit GivenPictures(const io::StoredRun& run)
       : run_(run), files_(run.prompts, run.paths.front()) {}
 
-  /// Reads all pictures for the responses in `share`, so that errors show before the work.
+  /// Reads all pictures that `share` needs, so that errors show before the work.
   void check(const std::vector<Trajectory>& share) {
     std::optional<std::uint32_t> checked;
     for (const Trajectory& t : share) {
@@ -248,7 +248,7 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
                     const std::vector<Trajectory>& share, const io::StoredRouting* replayed,
                     GivenPictures& pictures, io::Spool* scored,
                     const std::function<void()>& watch) {
-  std::map<std::uint32_t, std::vector<TokenId>> banned;  // by prompt; for prompts with own stop ids
+  std::map<std::uint32_t, std::vector<TokenId>> banned;  // by prompt, if it has own stop ids
   for (const Trajectory& t : share) {
     const auto& stops = run.prompts[t.id.prompt].sampling.stops;
     if (stops) banned.try_emplace(t.id.prompt, banned_early(inputs.config.sampling, stops->ids));
@@ -303,8 +303,8 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
   return outcome;
 }
 
-/// On rank 0, writes the results of all groups, and returns the sum of their counts. `scored`:
-/// results of this rank's group; null if the rank leads none. Collective.
+/// Rank 0 writes the results of all groups, and gets the sum of their counts. Other ranks get zero
+/// counts. `scored`: results of this rank's group; null if the rank leads no group. Collective.
 Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
                     const std::string& path, const io::RunManifest& manifest,
                     const Outcome& outcome, io::Spool* scored) {

@@ -40,7 +40,8 @@ class Show {
           io::ResponseOrder(run_.manifest).size());
   }
 
-  /// Prints responses. `which`: "4:1" for sample 1 of prompt 4, or "4" for all samples of prompt 4.
+  /// Prints a prompt and responses. `which`: "4:1" for sample 1 of prompt 4, or "4" for all
+  /// samples.
   void print(const std::string& which) const {
     const std::size_t colon = which.find(':');
     const auto prompt = io::parse_unsigned(std::string_view(which).substr(0, colon));

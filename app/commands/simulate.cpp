@@ -25,8 +25,8 @@ namespace {
 /// The results of one simulation: a row of the printed table.
 struct Row {
   std::string name;
-  double seconds = 0;  ///< virtual seconds of all attempts (start and resumes) together
-  double tail = 0;     ///< virtual seconds for the last 10 % of responses, in the last attempt
+  double seconds = 0;  ///< virtual seconds of all attempts (start and resume) together
+  double tail = 0;     ///< virtual seconds in which the last attempt's final 10 % of responses end
   std::uint64_t tokens = 0;
   std::vector<double> busy;  ///< [verifiers, drafters] mean busy share of time; -1: no such ranks
   std::size_t moves = 0, races = 0;
@@ -137,8 +137,8 @@ void print(const std::vector<Row>& rows) {
   }
 }
 
-/// Prints the lower bounds of the rollout's time, and the simulation's real time. Uses stderr,
-/// because stdout must be the same in every simulation of a configuration.
+/// Prints the simulation's real time, its coordinator's load, and the lower bounds. Uses stderr:
+/// real times vary, but stdout must be the same in every simulation of a configuration.
 void account(const Row& row) {
   const SimulatedAttempt& a = row.last;
   say("{}{}, {}; {:.2f} s of real time, {} turns ({:.0f} a second); coordinator: {} messages, "
@@ -151,7 +151,7 @@ void account(const Row& row) {
   say("  {}", lower_bounds_text(row.bounds, row.seconds));
 }
 
-/// Splits "key=a,b,c" into "key=a", "key=b", "key=c". A comma in brackets belongs to its value.
+/// Splits "key=a,b,c" into "key=a", "key=b", "key=c". A comma inside [] or {} does not split.
 std::vector<std::string> settings_of(const std::string& sweep) {
   const std::size_t equals = sweep.find('=');
   if (equals == std::string::npos || equals + 1 == sweep.size())
@@ -211,7 +211,7 @@ ExitCode simulate(const SimulateArguments& arguments) {
       swept.overrides.push_back(settings[i]);
       if (!swept.output.empty()) swept.output = directory_of(swept.output, i, settings[i]);
       configs.push_back(read_config(swept, io::Purpose::simulation));
-      // Without --output a sweep writes nothing, because all values have the same output.directory.
+      // Without --output a sweep writes nothing, because all values would share output.directory.
       if (swept.output.empty()) configs.back().output.directory.clear();
     }
     for (std::size_t i = 0; i < settings.size(); ++i) {

@@ -24,7 +24,7 @@ std::string hdf5_library() {
   return fmt::format("{}.{}.{}", major, minor, release);
 }
 
-/// The GPUs of this machine, such as "2 x NVIDIA H200 (sm_90)", or why there are none.
+/// The GPUs that this process sees, such as "2 x NVIDIA H200 (sm_90)", or why it sees none.
 std::string gpus() {
   const kernels::GpuList list = kernels::visible_gpus();
   if (list.gpus.empty()) return "no GPU: " + list.why_none;

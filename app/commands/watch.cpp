@@ -27,23 +27,23 @@ constexpr std::chrono::milliseconds kPause(20);
 /// Pause between two polls by a rank that waits for the other ranks.
 constexpr std::chrono::milliseconds kPoll(2);
 
-/// The event that a rank sees. Rank 0 looks at the folder, and any rank may get a signal to stop.
-/// All ranks act on the greatest value among the ranks.
+/// An event that a rank has seen. Rank 0 looks at the folder, and any rank may get a signal to
+/// stop. All ranks act on the greatest of their values.
 enum class Sight : std::uint8_t { nothing, request, closed, stop, fault };
 
-/// Sleeps until there is something to do. `folder`, `request`: used on rank 0. Collective; throws
-/// as together() does.
+/// Waits until some rank sees an event, and returns the event. `folder`: set on rank 0 only.
+/// `request`: gets the new request on rank 0. Collective; throws as together() does.
 Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder>& folder,
            std::optional<io::StepRequest>& request) {
   const SteadyClock clock;
-  // Only Slurm's time limit holds here. A configuration's own limit holds while its step runs.
+  // Between steps only Slurm's time limit holds. limits.wall_clock holds while a step runs.
   const TimeLimit limit = time_limit({});
   while (true) {
     auto sight = Sight::nothing;
     std::exception_ptr fault;
     if (folder) {
       try {
-        const PulsingLoop pulse;  // if the file system hangs here, other ranks notice it
+        const PulsingLoop pulse;  // if the file system hangs, rank 0's pulse stops
         request = folder->next();
         sight = request ? Sight::request : folder->closed() ? Sight::closed : Sight::nothing;
       } catch (...) {
@@ -67,8 +67,8 @@ Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder
 
 bool of_the_request(ExitCode code) { return code == ExitCode::usage || code == ExitCode::bad_data; }
 
-/// Throws as read_config() does, and throws UsageError if the request sets neither weights nor
-/// prompts. Such a request may be half written, and would generate the same responses again.
+/// Throws UsageError if a request sets neither weights nor prompts: it is probably half written, or
+/// asks for the same responses again. Throws as read_config() does if the configuration is wrong.
 void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
   (void)read_config(of_step, io::Purpose::run);
   constexpr std::array<std::string_view, 3> kSubjects{"model.path", "model.weight_version",
@@ -92,7 +92,7 @@ std::function<void(const Fault&)> refusal(const std::string& path, const io::Ste
     if (!of_the_request(fault.code)) return;
     try {
       io::StepFolder(path).refuse(step, fault.message, true);
-    } catch (const Error&) {  // the user was told of the fault, which matters more
+    } catch (const Error&) {  // ignored: the user has been told of the fault, which matters more
     }
   };
 }
@@ -142,7 +142,7 @@ void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       set_last_words({});
       if (!of_the_request(ended.code)) throw;
       together(mpi, [&] {
-        // The output stays if an earlier job began it, or if only rewards are missing.
+        // The step's output stays if an earlier job began it, or if only rewards are missing.
         if (first) folder->refuse(step, ended.message, begun || generated);
       });
       continue;

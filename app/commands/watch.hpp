@@ -1,4 +1,4 @@
-// The resident job (`paceline rollout --watch DIR`): its ranks stay alive from one training step to
+// The resident job (`paceline rollout --watch DIR`). Its ranks stay alive from one training step to
 // the next, and do a rollout for each request file that the trainer puts into DIR.
 #pragma once
 
@@ -10,14 +10,14 @@
 
 namespace paceline::app {
 
-/// Does the rollout of one training step. Sets `generated` on rank 0 when all responses are on
-/// disk. Collective; throws JobEnded.
+/// Does the rollout of one training step. Sets `generated` on rank 0 as soon as it has brought all
+/// responses to disk. Collective; throws JobEnded.
 using RunStep = std::function<void(const RunArguments&, const ResidentStep& step, bool& generated)>;
 
 /// Calls `run` for each request of a folder (io/steps/step_folder.hpp), one after another, and
-/// waits for more until the trainer closes the folder. A request with wrong configuration, prompts
-/// or weights is refused, and the job goes on. Any other error ends the job, and the next job
-/// continues the same request. Collective; throws JobEnded.
+/// waits for more requests until the trainer closes the folder. A request with wrong configuration,
+/// prompts or weights is refused, and the job goes on. Any other error ends the job. The next job
+/// on this folder then continues the same request. Collective; throws JobEnded.
 void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
            const std::string& folder, const RunStep& run);
 

@@ -13,10 +13,10 @@
 namespace paceline::app {
 namespace {
 
-/// Number of the longest requests for which Bounds::longest() computes times. A shorter request
-/// could take longer only if far fewer of its draft tokens were accepted.
+/// Number of requests whose times Bounds::longest() computes: those with the most tokens. Another
+/// takes longer only if far fewer of its draft tokens are accepted, or if it waits far longer.
 constexpr std::size_t kLongest = 256;
-/// Largest number of groups for one drafter rank that Bounds::work() tries.
+/// Largest number of groups per drafter rank that Bounds::work() tries.
 constexpr int kMostGroups = 16;
 
 /// Positions attended to, summed over a request's sampled tokens. `before`: tokens of the prompt.
@@ -113,7 +113,7 @@ class Bounds {
   }
 
   /// Highest speed of a request in a group that runs `b` requests, in tokens a second. `groups`:
-  /// number of groups that a drafter rank serves; 0: there is no drafter rank.
+  /// number of groups that a drafter rank serves; 0: no drafter rank. `rate`: acceptance by method.
   template <class Rate>
   [[nodiscard]] double pace(const CostTable& table, double b, double context, int groups,
                             const Rate& rate) const {
@@ -138,10 +138,10 @@ class Bounds {
   }
 
   /// Like pace(), for an eager drafter rank, which sends each drafted token at once. A step
-  /// verifies a chain that was drafted during the previous step. At each token of the chain the
-  /// step also verifies a branch that begins with the drafter's second choice for this token.
-  /// `second`: probability that the second choice is right if the first is wrong. If both are
-  /// wrong, no draft is ready for the next step.
+  /// verifies a chain that was drafted during the previous step. At each token of the chain, a
+  /// branch begins with the drafter's second choice. Rows of branches are assumed to cost no time.
+  /// If the second choice at the chain's first wrong token is wrong too, the next step has no
+  /// draft. `second`: probability that the second choice is right if the first is wrong.
   [[nodiscard]] double foreseen(const policy::SpeculationCosts& costs, double p, double second,
                                 double b, int groups) const {
     const double call = costs.window_seconds(1, b * groups);
@@ -161,11 +161,11 @@ class Bounds {
   }
 
   const SimulationSetup& simulation_;
-  /// Costs by degree, of a group alone: if it belongs to an instance, the other ranks are idle.
+  /// Costs by tensor-parallel degree if only one group has work (in an instance: only one rank).
   std::map<int, CostTable> alone_costs_;
   std::vector<Alone> alone_;
   std::vector<Drafter> drafters_;
-  double longest_wait_ = 0;  ///< longest time that a request waits for its environment, in seconds
+  double longest_wait_ = 0;  ///< longest wait of a request, summed over its turns, in seconds
   double tokens_ = 0;        ///< sampled tokens of all requests
   double positions_ = 0;     ///< positions that these tokens attend to, summed over the tokens
 };

@@ -8,14 +8,14 @@
 namespace paceline::app {
 
 /// Estimated lower bounds, in seconds, for any schedule on the run's ranks. They follow from the
-/// cost tables and the speeds of speculation_speed.hpp. Whatever the configuration sets, each
-/// request is assumed to have the best tensor-parallel degree, speculation mode and draft length,
-/// and a single drafter. An eager drafter rank, which sends each token at once, also drafts a
-/// branch from its second choice for each token. Acceptance has its mean value, and a head's tree
-/// counts as a chain. So luck, several drafters or trees can make a run faster than the bounds.
+/// cost tables and the speeds of speculation_speed.hpp. Each request is assumed to have one drafter
+/// and the best speculation mode, draft length and tensor-parallel degree with known costs. An
+/// eager drafter rank, which sends each token at once, is assumed to draft a branch from its second
+/// choice for each token. Acceptance has its mean value, and a head's tree counts as a chain. So
+/// luck, several drafters or trees can make a run faster than the bounds.
 struct LowerBounds {
   double longest = 0;  ///< time of the slowest response, if it is alone on a group
-  double work = 0;     ///< time of all tokens on all ranks, if each rank has its best batch size
+  double work = 0;     ///< time of all sampled tokens on all ranks, at the best batch size
   [[nodiscard]] double larger() const { return longest > work ? longest : work; }
 };
 [[nodiscard]] LowerBounds lower_bounds(const SimulationSetup& simulation);

@@ -80,7 +80,7 @@ std::vector<fabric::RankFacts> facts_of(const PlannedMachine& machine,
   fact.sharers = ranks;
   // By default a node has as many cores as this machine, but at least one core for each rank.
   fact.cores = machine.cores.value_or(std::max(here.cores, ranks));
-  // Host names, NUMA domains and huge pages of the run's nodes are not known.
+  // Host names, NUMA domains and huge pages of the planned nodes are not known.
   std::fill(std::begin(fact.host), std::end(fact.host), '\0');
   std::string_view("planned").copy(fact.host, sizeof fact.host - 1);
   fact.numa_nodes = 1;

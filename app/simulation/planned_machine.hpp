@@ -9,7 +9,8 @@
 
 namespace paceline::app {
 
-/// The planned machine. Absent fields are taken from the machine that plans.
+/// The planned machine. By default it has one node, and one rank on each node. Other absent fields
+/// are taken from the machine that plans.
 struct PlannedMachine {
   static constexpr int kMost = 1 << 20;  ///< limit on nodes, ranks, cores and GPUs
 
@@ -25,13 +26,13 @@ struct PlannedMachine {
   bool stated = false;
   bool gpus_stated = false;  ///< the command line says that GPUs compute
 
-  /// Whether any field is set. If not, the plan is for one rank on the machine that plans.
+  /// Whether any field is set. If not, `paceline check` plans for its own job.
   [[nodiscard]] bool elsewhere() const {
     return ranks || nodes || ranks_per_node || cores || host_memory || gpus || gpu_memory;
   }
 };
 
-/// In a Slurm job: fills in absent fields from Slurm's environment variables.
+/// Sets `stated`, `gpus_stated` and, in a Slurm job, absent fields from its environment variables.
 [[nodiscard]] PlannedMachine with_slurm(PlannedMachine machine);
 
 /// [ranks] Facts about each rank of the machine. `here`: facts about this process. Throws

@@ -130,7 +130,7 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp) {
   return table;
 }
 
-/// Throws UsageError if the costs were measured with another model, backend, instruction set or
+/// Throws UsageError if the profile was measured with another model, backend, instruction set or
 /// number of threads than the configuration sets.
 void require_holds(const Inputs& inputs, const CostTable& profile) {
   const io::EngineSection& engine = inputs.config.engine;

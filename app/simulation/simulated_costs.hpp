@@ -18,7 +18,7 @@ namespace paceline::app {
 [[nodiscard]] std::optional<CostTable> costs_by_profile(const Inputs& inputs);
 
 /// The costs of groups of degree `tp`, computed from simulation.gpu_tables. Throws UsageError if
-/// the tables do not cover this degree.
+/// the tables do not cover this degree, the model or a drafter, or if settings exclude each other.
 [[nodiscard]] CostTable costs_by_gpu_tables(const Inputs& inputs, int tp);
 
 /// The costs of an instance (simulation.instance ranks that share a model by its experts), computed

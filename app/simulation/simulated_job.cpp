@@ -38,7 +38,7 @@ double seconds_since(RealTime::time_point begin) {
   return std::chrono::duration<double>(RealTime::now() - begin).count();
 }
 
-/// Stores a rank's responses. A kill loses the responses that were not flushed yet.
+/// Stores a rank's finished responses. A kill loses the responses that were not flushed yet.
 class Disk final : public TrajectorySink {
  public:
   explicit Disk(Finished& finished) : finished_(finished) {}
@@ -265,7 +265,7 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
   spread_faults();
 }
 
-/// Adds the draft servers. They share the coordinator's host, because they mostly sleep too.
+/// Adds the draft servers to the coordinator's host, because they, too, mostly sleep in a real job.
 void Job::add_draft_servers() {
   const Inputs& inputs = simulation_.inputs;
   const Plan& plan = simulation_.plan;

@@ -1,4 +1,4 @@
-// One attempt of a simulated job, from the start to the end or to a simulated kill.
+// One attempt (a start or a resume) of a simulated job, up to the job's end or a simulated kill.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ struct SimulatedAttempt {
   std::vector<double> ends;            ///< virtual times at which responses ended, ascending
   std::vector<RankSummary> summaries;  ///< summaries that ranks sent at the end of the run
   roles::Progress progress;
-  std::uint64_t turns = 0;  ///< number of turns of all actors (sim::World)
-  double wall_seconds = 0;  ///< real time of the attempt
-  std::uint64_t coordinator_messages = 0;
-  double coordinator_seconds = 0;  ///< CPU seconds of the coordinator's turns
-  double coordinator_longest = 0;  ///< CPU seconds of the coordinator's longest turn
+  std::uint64_t turns = 0;                 ///< number of turns of all actors (sim::World)
+  double wall_seconds = 0;                 ///< real seconds of the attempt
+  std::uint64_t coordinator_messages = 0;  ///< messages that the coordinator received
+  double coordinator_seconds = 0;          ///< CPU seconds of the coordinator's turns
+  double coordinator_longest = 0;          ///< CPU seconds of the coordinator's longest turn
 };
 
 /// Finished responses on the simulated disk, which outlives an attempt.

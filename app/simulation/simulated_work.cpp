@@ -35,7 +35,7 @@ sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter,
     case io::DrafterMethod::mtp: {
       sim::MethodAcceptance acceptance = sim::draft_model_acceptance(drafter.name);
       acceptance.mean = trees->acceptance();
-      acceptance.spread = 0;  // the trees differ from each other, which gives the spread
+      acceptance.spread = 0;  // requests differ by the trees that they get
       return acceptance;
     }
     case io::DrafterMethod::model:

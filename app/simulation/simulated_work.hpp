@@ -11,9 +11,9 @@
 
 namespace paceline::app {
 
-/// Reads the draft trees that a real run recorded from its head. The simulated head drafts these
-/// trees. Returns null if no head is configured. Throws UsageError if a head is configured without
-/// a run that has such trees.
+/// Reads the draft trees that a real run recorded from its draft head (record_stops). The simulated
+/// head drafts these trees. Returns null if no head is configured. Throws UsageError if a head is
+/// configured, but no run with such trees.
 [[nodiscard]] std::unique_ptr<sim::StopPoints> recorded_trees(const io::RunConfig& config);
 
 /// Whether simulation.workload.lengths names a run, so that its responses are replayed.
@@ -25,7 +25,7 @@ namespace paceline::app {
 /// `trees`: null without a head. Throws UsageError, and as reading a run, lengths or prompts does.
 [[nodiscard]] sim::Workload simulated_work(Inputs& inputs, const sim::StopPoints* trees);
 
-/// A draft history like that after many training steps, with each drafter's mean acceptance.
+/// The draft history that many training steps would leave: each drafter has its mean acceptance.
 [[nodiscard]] DraftHistory history_of(const sim::AcceptanceSettings& acceptance);
 
 }  // namespace paceline::app

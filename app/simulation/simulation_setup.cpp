@@ -23,7 +23,7 @@
 namespace paceline::app {
 namespace {
 
-/// A dense model without pictures that stands in for the target, with the same layers and KV. With
+/// A dense model without pictures that stands in for `priced`, with the same layers and KV. For
 /// latent attention it has one KV head, because every rank keeps each position's vector whole.
 ModelConfig modelled(const ModelConfig& priced, const Auto<std::int32_t>& context) {
   if (!context && priced.max_position == 0)
@@ -95,7 +95,7 @@ TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
     try {
       tail.costs[tp] = costs_by_gpu_tables(inputs, tp);
       known.push_back(tp);
-    } catch (const UsageError&) {  // the tables do not know the degree
+    } catch (const UsageError&) {  // the tables have no costs of this degree
       if (inputs.config.layout.tail_tp) throw;
       break;
     }
@@ -121,7 +121,7 @@ TailGroups tail_groups_by_profile(const Inputs& inputs, const Machine& machine,
 }
 
 /// Copies the workload's prompts and sizes into the inputs. `replayed`: the workload is a recorded
-/// run, whose number of samples and longest response are copied too.
+/// run. Then prompts.samples is the run's, and sampling.max_tokens allows its longest response.
 void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs) {
   io::RunConfig& config = inputs.config;
   if (replayed) {
@@ -167,8 +167,8 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
   simulation.responses = std::make_unique<sim::Responses>(workload, inputs.config.sampling.seed,
                                                           inputs.config.model.weight_version);
 
-  // A profile says for which backend and tensor-parallel degree it holds. Without a profile, the
-  // degree follows from the model and the GPUs' memory, and costs come from the GPU tables.
+  // A profile says for which backend and tensor-parallel degree it holds. Without a profile, costs
+  // come from the GPU tables, and the degree is layout.verifier_tp or follows from GPU memory.
   std::optional<CostTable> measured = costs_by_profile(inputs);
   std::vector<std::int32_t> degree;
   CostConditions conditions;
@@ -192,7 +192,7 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
                                                  : inputs.config.layout.verifier_tp->front());
   const int measured_tp = table.conditions.tp;
   machine.threads = table.conditions.threads;
-  // A plan needs costs at the groups' degree.
+  // A plan needs the costs of the layout's degree.
   if (first_degrees.size() == 1) table = of_another_degree(std::move(table), first_degrees.front());
   const ProfiledCosts costs{table.conditions, table, ""};
   const TailGroups tail = by_tables ? tail_groups_by_tables(inputs, machine, first)

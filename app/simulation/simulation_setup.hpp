@@ -14,15 +14,15 @@
 
 namespace paceline::app {
 
-/// A job to be simulated. It has no weights, and its prompts come from the workload. Its cost
-/// profile is assumed to have been measured on the modelled machine.
+/// A job to be simulated. It has no weights, and its prompts come from the workload. Its costs are
+/// assumed to be those of the modelled machine.
 struct SimulationSetup {
   Inputs inputs;
   Machine machine;  ///< the modelled machine
   Plan plan;
   std::unique_ptr<sim::Workload> workload;
   std::unique_ptr<sim::Responses> responses;
-  std::unique_ptr<sim::StopPoints> stop_points;  ///< recorded trees for the head; null: no head
+  std::unique_ptr<sim::StopPoints> stop_points;  ///< recorded draft trees; null: no head
   std::map<int, CostTable> costs;                ///< costs by tensor-parallel degree of groups
   std::optional<sim::InstanceCosts> instance;    ///< set if simulation.instance is above 1
 };
