@@ -45,9 +45,9 @@ int receive(MPI_Comm comm, int tag, std::vector<std::byte>& message) {
   return status.MPI_SOURCE;
 }
 
-std::atomic<bool> g_ending{false};  // a thread of this process is ending the job
+std::atomic<bool> g_ending{false};  // whether a thread of this process is ending the job
 
-// Returns only on the first thread that calls it. That thread then ends the job; others wait here.
+// Returns only on the first thread that calls it. This thread then ends the job; others wait here.
 void claim_the_end() {
   if (!g_ending.exchange(true)) return;
   while (true) ::pause();
@@ -144,7 +144,7 @@ void FaultDesk::report(const Fault& fault, const std::function<void()>& save) {
   MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 0, kFaultTag, comm_, &sends[0]);
   save();
   MPI_Isend(nullptr, 0, MPI_BYTE, 0, kSavedTag, comm_, &sends[1]);
-  // Rank 0 ends the job now. If it has not done so after kSavePatience, this rank does.
+  // Rank 0 should end the job during this wait. If it does not, this rank ends the job.
   await([&] {
     int sent = 0;
     MPI_Testall(2, sends.data(), &sent, MPI_STATUSES_IGNORE);  // lets MPI send the messages
@@ -162,7 +162,7 @@ void FaultDesk::watch() {
   WireReader reader(bytes);
   reader.get_all(fault.code, fault.message);
   say_fault(rank, fault);
-  int saving = 1;  // number of ranks that are saving; a fault may strike many
+  int saving = 1;  // faulty ranks that have not saved their work yet
   await([&] {
     while (receive(comm_, kFaultTag, bytes) >= 0) ++saving;
     while (receive(comm_, kSavedTag, bytes) >= 0) --saving;

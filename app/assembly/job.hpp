@@ -21,20 +21,20 @@ struct Fault {
 /// Describes the exception that is being handled.
 [[nodiscard]] Fault current_fault();
 
-/// Thrown on every rank after the message was printed. Ends the job, or a resident job's step.
+/// Thrown by together() after it printed the message. Ends the job, or a resident job's step.
 struct JobEnded {
   ExitCode code;
   std::string message;
 };
 
-/// Runs `step` on every rank. If `step` throws on some ranks, the rank with the highest exit code
-/// prints its message. Every rank then throws JobEnded with this code and message. Collective; for
-/// the start and the end of a run. If `step` makes a collective call, nothing before that call may
-/// throw on some ranks only, because the other ranks would wait forever.
+/// Runs `step` on every rank. If `step` throws on some ranks, the rank whose fault has the highest
+/// exit code prints its message. Every rank then throws JobEnded with this code and message.
+/// Collective; for the start and the end of a run. If `step` makes a collective call, nothing
+/// before the call may throw on some ranks only, because the other ranks would wait forever.
 void together(const fabric::MpiEnvironment& mpi, const std::function<void()>& step);
 
-/// Prints the message and aborts all ranks, whatever they are doing. If several threads call this,
-/// only the first one prints and aborts; the others wait for the end.
+/// Prints the fault and aborts all ranks, whatever they are doing. If several threads call this
+/// function, only the first one prints and aborts; the others wait for the process to end.
 [[noreturn]] void abort_job(const fabric::MpiEnvironment& mpi, const Fault& fault);
 
 /// Like abort_job(), but for cases in which even printing may hang, for example on a hanging file
@@ -49,10 +49,10 @@ class FaultDesk {
   /// the desk alone, which must outlive the desk.
   FaultDesk(const fabric::MpiEnvironment& mpi, MPI_Comm comm) : mpi_(mpi), comm_(comm) {}
   /// Reports the fault to rank 0, and calls `save` to write finished work that is not on disk yet.
-  /// Rank 0 ends the job when the faulty ranks have saved their work, or after a few seconds. Call
-  /// before any destructor runs that waits for other ranks.
+  /// Rank 0 ends the job when the faulty ranks have saved their work, or after a few seconds. No
+  /// destructor that waits for other ranks may run before this call.
   [[noreturn]] void report(const Fault& fault, const std::function<void()>& save);
-  /// Ends the job if another rank has reported a fault. A second thread of rank 0 calls this often.
+  /// Ends the job if another rank has reported a fault. To be called often on rank 0.
   void watch();
 
  private:
@@ -60,8 +60,8 @@ class FaultDesk {
   MPI_Comm comm_;
 };
 
-/// Sets a function that abort_job() and FaultDesk call between printing a fault and aborting the
-/// job. `tell` must not throw. Call while no other thread may report a fault.
+/// Sets `tell`, which abort_job() and FaultDesk call after printing a fault, before they abort the
+/// job. `tell` must not throw. Call this function only while no other thread can report a fault.
 void set_last_words(std::function<void(const Fault&)> tell);
 
 /// From this call on, an uncaught exception on any thread ends the job like a fault.

@@ -47,14 +47,15 @@ class DeviceMemory final : public kv::OutsideMemory {
   std::byte* pinned_ = nullptr;
 };
 
-/// Number of blocks that one copy job moves. Jobs of more than 4 MiB hardly speed up a disk.
+/// Greatest number of blocks that one copy job moves. Larger jobs would hardly make a disk faster.
 std::int32_t blocks_at_once(std::size_t stride) {
   constexpr std::size_t kJobBytes = std::size_t{4} << 20;
   return static_cast<std::int32_t>(std::max<std::size_t>(1, kJobBytes / stride));
 }
 
-/// Bytes that this rank may take in kv_pool.disk: by default, half of the free space divided by
-/// `sharers`. Unlimited if the free space cannot be read; opening the file then reports the cause.
+/// Bytes that each of `sharers` ranks may take in kv_pool.disk: an equal part of kv_pool.disk_size
+/// or, by default, of half the free space. UINT64_MAX if the free space cannot be read; the
+/// attempt to make the file then reports the cause.
 std::uint64_t disk_bytes(const io::KvPoolSection& pool, int sharers) {
   if (pool.disk_size) return *pool.disk_size / sharers;
   std::error_code error;

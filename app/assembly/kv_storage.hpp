@@ -25,21 +25,21 @@ struct KvPart {
   bool on_device = false;    ///< the rank's KV is in a device's memory
 };
 
-/// Callbacks to the rank that owns the store. The store calls `wake` on its own threads when a copy
-/// has ended, and `warn` on the owner's thread.
+/// Callbacks to the rank that owns the store. The tiers' threads call `wake` when a copy has ended.
+/// The rank's own thread calls `warn`.
 struct KvStorageEvents {
   std::function<void()> wake;
   std::function<void(const std::string&)> warn;
 };
 
-/// A rank's store. Destroy the store after its users, and before the KV memory that it copies.
+/// A rank's store. Destroy it after its users, but before the KV memory whose blocks it copies.
 struct KvStorage {
   std::unique_ptr<kv::HostTiers> tiers;
   std::unique_ptr<kv::Store> store;  ///< null: there is no pool
 };
 
-/// Makes the store for KV blocks of `shape`. If the disk cannot be used, the owner is warned, and
-/// the store has memory only. If memory cannot be used either, there is no store.
+/// Makes the store for KV blocks of `shape`. If no file can be made on the disk, warns, and the
+/// store has memory only. If memory cannot be reserved either, warns, and there is no store.
 [[nodiscard]] KvStorage make_kv_storage(const io::KvPoolSection& settings, const KvPart& part,
                                         const kernels::KvShape& shape,
                                         const KvStorageEvents& events);

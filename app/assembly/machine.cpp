@@ -16,7 +16,7 @@ namespace paceline::app {
 namespace {
 
 /// GPU architectures for which tests/gpu/RESULTS.md has results. If `engine.backend` is `auto`, no
-/// other GPUs are used. Whoever adds results there adds the architecture here.
+/// other GPUs are used. Results and this list must be extended together.
 constexpr std::array<std::string_view, 1> kMeasuredDevices{"sm_90"};
 
 bool is_measured(std::string_view isa) {
@@ -93,7 +93,7 @@ BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnv
   return choice;
 }
 
-// Chooses the GPUs of a planned machine. They are assumed to be like the GPUs in `here`, if any.
+// Chooses a planned machine's GPUs, assumed to be like the GPUs of this machine (`here`), if any.
 BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuList& here,
                              int ranks_per_node) {
   std::uint64_t memory = machine.gpu_memory.value_or(0);
@@ -125,8 +125,8 @@ BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuLi
   return choice;
 }
 
-// Chooses the backend for a planned machine. GPUs stated on the command line are used even if such
-// GPUs were never measured. If only Slurm states GPUs, the rules of a real job decide.
+// Chooses the backend for a planned machine. If the command line states GPUs, they are planned for
+// even if such GPUs were never measured. If only Slurm states them, the rules of a real job decide.
 BackendChoice choose_elsewhere(const fabric::MpiEnvironment& mpi, const io::EngineSection& engine,
                                std::span<const fabric::RankFacts> facts,
                                const PlannedMachine& machine) {

@@ -22,14 +22,14 @@ struct BackendChoice {
   std::uint64_t memory = 0;  ///< bytes of memory that each rank may take; 0: unknown
   int device = -1;           ///< GPU of this rank; -1: the host
   std::string device_name;   ///< name of rank 0's GPU
-  std::string explanation;   ///< why this backend was chosen; may be empty
+  std::string explanation;   ///< why this backend was chosen, and warnings; may be empty
 
   [[nodiscard]] bool on_device() const { return device >= 0; }
 };
 
 /// Chooses the backend by engine.backend, engine.isa and `facts`, the hardware of each rank.
-/// `planned`: the machine to plan for, or null. If `planned` states no GPUs, it is assumed to have
-/// the GPUs of the present machine. Collective; a UsageError is thrown on all ranks.
+/// `planned`: the machine to plan for, or null. If `planned` says nothing about GPUs, it is assumed
+/// to have the GPUs of the present machine. Collective; a UsageError is thrown on all ranks.
 [[nodiscard]] BackendChoice choose_backend(const fabric::MpiEnvironment& mpi,
                                            const io::EngineSection& engine,
                                            std::span<const fabric::RankFacts> facts,
@@ -46,12 +46,12 @@ struct BackendChoice {
 struct Machine {
   std::vector<fabric::RankFacts> ranks;  ///< [ranks] the same on every rank
   BackendChoice backend;                 ///< the same on every rank, except for `device`
-  int threads = 1;                       ///< threads of this rank; other ranks may differ
-  bool elsewhere = false;                ///< the job only plans, for a machine other than its own
+  int threads = 1;                       ///< this rank's number of threads; ranks may differ
+  bool elsewhere = false;                ///< the job plans or simulates another machine
 };
 
-/// Finds the job's machine. `engine`: settings of the backend and of threads. `planned`: null, or
-/// another machine, for which this job of one rank only makes a plan. Collective; throws JobEnded.
+/// Finds the job's machine. `planned`: null, or another machine, for which this job only makes a
+/// plan. Such a job has one rank. Collective; throws JobEnded.
 [[nodiscard]] Machine find_machine(const fabric::MpiEnvironment& mpi,
                                    const io::EngineSection& engine,
                                    const PlannedMachine* planned = nullptr);

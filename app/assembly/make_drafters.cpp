@@ -26,8 +26,8 @@ draft::ModelDrafterOptions model_options(const Inputs& inputs, const Plan& plan,
   options.max_requests = inputs.config.engine.max_batch;
   options.kv_block = inputs.config.engine.kv_block;
   options.max_length = longest_draft(inputs, plan);
-  // A draft model asks the backend for the `paths` + 1 best tokens, and gets at most kMaxRanked.
-  // N-grams and suffix trees need no such tokens, so they may have more paths.
+  // Draft models and heads ask the backend for a row's `paths` + 1 best tokens, and get at most
+  // kMaxRanked. N-grams and suffix trees do not ask the backend, so they may have more paths.
   options.paths = std::min(settings.paths.value_or(1), kernels::kMaxRanked - 1);
   options.prefill_chunk = inputs.config.engine.prefill_chunk;
   // An MTP layer has no directory of its own, because the target's checkpoint contains it.
@@ -91,7 +91,7 @@ std::unique_ptr<speculation::Speculator> make_speculator(const Inputs& inputs, c
   const io::SpeculationSection& settings = inputs.config.speculation;
   if (roster.empty()) return nullptr;
   speculation::SpeculatorOptions options;
-  // The policy of draft lengths counts no cost for drafts of other ranks, nor for draft models that
+  // The policy of draft lengths counts no cost for drafters on other ranks, nor for drafters that
   // draft only in best-of-N races or on trial (RosterEntry::reserved).
   costs.drafters.clear();
   for (speculation::RosterEntry& entry : roster) {

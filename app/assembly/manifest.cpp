@@ -12,8 +12,8 @@
 namespace paceline::app {
 namespace {
 
-/// Returns the text of model.tokenizer's file, which decides where stop strings match. Returns ""
-/// if there are no stop strings or if model.tokenizer is not set.
+/// Returns the text of model.tokenizer's file, which decides where stop strings match; "" if
+/// there are no stop strings or model.tokenizer is not set.
 std::string deciding_tokenizer(const Inputs& inputs) {
   if (!inputs.config.model.tokenizer || inputs.config.sampling.stop_strings.empty()) return "";
   const io::TokenizerFiles files = io::TokenizerFiles::read(*inputs.config.model.tokenizer);

@@ -42,8 +42,8 @@ std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t 
   const std::uint64_t bytes = static_cast<std::uint64_t>(rows) * inputs.vocabulary() /
                               plan.layout.placement.least_tp() * sizeof(float) *
                               (plan.layout.placement.least_tp() > 1 ? 2 : 1);
-  // If even the logits of a step without drafts do not fit, shorter drafts would not help. Then
-  // require_room() reports that memory is too small.
+  // If even the logits of a step without drafts do not fit, shorter drafts would not help. In this
+  // case require_room() reports later that memory is too small.
   const bool fits = memory_per_rank == 0 || bytes <= memory_per_rank ||
                     (!inputs.given && bytes / (1 + most.max_draft) > memory_per_rank);
   if (fits && rows + most.prefill_chunk <= INT32_MAX) return bytes;
@@ -68,7 +68,7 @@ kernels::PassRows head_rows(const Inputs& inputs, const Plan& plan) {
 }
 
 /// Bytes of the head's logits for a full batch. A row covers the head's own vocabulary and, if the
-/// head has other token ids than the target, the target's vocabulary as well.
+/// head numbers tokens differently from the target, the target's vocabulary as well.
 std::uint64_t head_logit_bytes(const Inputs& inputs, const Plan& plan) {
   const HeadConfig& head = draft_head(plan)->config;
   const PublishedHead* own = published(head);
@@ -77,9 +77,9 @@ std::uint64_t head_logit_bytes(const Inputs& inputs, const Plan& plan) {
          (draft_vocab(head) + (mapped ? inputs.vocabulary() : 0));
 }
 
-// Bytes on a device in addition to packed weights, the target's logits and KV. A host needs no such
-// plan: it reads embeddings from mapped files, and its other buffers are small compared with the
-// memory that plans leave free.
+// Bytes on a device in addition to packed weights, the target's logits, pictures and KV. A host
+// needs no such plan: it reads embeddings from mapped files, and its other buffers are small
+// compared with the memory that plans leave free.
 std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   const io::EngineSection& engine = inputs.config.engine;
   // Latent attention needs no workspace, because it keeps partial results in registers.
@@ -117,7 +117,7 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
              (level + engine.prefill_chunk) * model::row_bytes(config, inputs.target.compute) +
              head_logit_bytes(inputs, plan) + feature_row_bytes(inputs, plan) * rows;
     // A head reads a whole embedding table: its own, or the target's. In a group of several ranks,
-    // a rank has only a part of the target's table, so it makes a whole copy.
+    // each rank has only a part of the target's table, so the head's rank makes a whole copy.
     if (has_own_embeddings(config)) {
       const std::string name = model::describe_head(config).embedding->name + ".weight";
       const DType stored = draft_head(plan)->weights->find(name)->dtype;
@@ -177,7 +177,7 @@ std::uint64_t draft_kv(const Inputs& inputs, const Plan& plan,
 }
 
 /// [drafters] KV blocks of a head for the draft tokens of a full batch; 0 for other drafters. Each
-/// token of a draft tree takes a KV position. plan_draft_blocks() adds blocks for sequences.
+/// token of a draft tree takes a KV position. plan_draft_blocks() adds blocks for the texts.
 std::vector<std::int32_t> drafted_blocks(const Inputs& inputs, const Plan& plan) {
   const io::EngineSection& engine = inputs.config.engine;
   const io::SpeculationSection& settings = inputs.config.speculation;
@@ -198,10 +198,10 @@ std::vector<std::int32_t> drafted_blocks(const Inputs& inputs, const Plan& plan)
   return blocks;
 }
 
-/// [drafters] Plans the number of KV blocks of each drafter. A model or head gets blocks for a full
-/// batch of longest sequences, but for no more positions than the target's KV has. On drafter ranks
-/// it gets blocks for the batches of several groups, but at most half of a verifier's KV memory. It
-/// always gets blocks for one longest sequence. `memory`: bytes for KV on a verifier; 0: unknown.
+/// [drafters] Plans the number of KV blocks of each drafter. A draft model or head gets blocks for
+/// the longest sequences of a full batch, but no more than the target has. On a drafter rank, both
+/// numbers are multiplied by the number of its groups, and half of `memory` is a further limit. The
+/// blocks always hold one longest sequence. `memory`: bytes for KV on a verifier; 0: unknown.
 /// `target`: KV blocks of the target. `longest`: KV blocks of the longest sequence.
 std::vector<std::int32_t> plan_draft_blocks(const Inputs& inputs, const Plan& plan,
                                             std::uint64_t memory, std::int32_t target,
@@ -251,8 +251,9 @@ DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role) {
   return head_memory(inputs, plan, role, plan.memory.draft_blocks);
 }
 
-// Counts the features of a full batch. Features of responses wait until the head reads them or the
-// verifier sends them to the head's rank. A rank with the head also keeps the features of prompts.
+// Counts the features of a verifier's full batch, or of a full batch for each group of a drafter
+// rank. Features of responses wait until the head reads them or the verifier sends them to the
+// head's rank. A rank with the head also keeps the features of prompts.
 std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role) {
   const bool reads = has_head(plan, role);
   const bool sends = role == Role::verifier && has_head(plan, Role::drafter);
@@ -279,7 +280,7 @@ std::uint64_t known_tokens(const Inputs& inputs) {
 
 }  // namespace
 
-/// Counts texts of active requests. Suffix trees also hold known_tokens(), within max_memory.
+/// Counts texts of active requests. Suffix trees also hold known_tokens(), within their max_memory.
 std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role) {
   const std::int64_t groups = role == Role::drafter ? groups_of_drafter(plan) : 1;
   const std::uint64_t requests =
@@ -389,8 +390,8 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
   const std::uint64_t room = machine.backend.memory == 0 ? 0 : machine.backend.memory - taken;
   // If layout.attention is `data`, `owners` ranks divide a batch, each with KV for its part only.
   const int owners = inputs.owners(tp);
-  // A drafter keeps KV for the same positions as the target, so each KV block of the target is
-  // planned with one block of each drafter. Drafters draft for the requests of all `owners` ranks.
+  // The leader's drafters keep KV for the positions of all `owners` ranks. So each KV block of the
+  // target is planned with `owners` blocks of each drafter.
   const std::vector<std::int32_t> one_each(plan.drafters.size(), 1);
   memory.kv = policy::plan_kv(
       {.block_bytes = shape.block_bytes() + owners * draft_kv(inputs, plan, one_each),

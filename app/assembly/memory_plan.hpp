@@ -21,7 +21,7 @@ struct MemoryUse {
   std::uint64_t weights = 0;         ///< packed weights, including draft models and heads
   std::uint64_t logits = 0;          ///< logits of the target and, on a host, of a head
   std::uint64_t device_buffers = 0;  ///< embeddings and other buffers; 0 on a host
-  std::uint64_t features = 0;        ///< features, which are always in host memory
+  std::uint64_t features = 0;        ///< features kept for the head, always in host memory
   std::uint64_t pictures = 0;        ///< output rows and buffers of the vision tower
   std::uint64_t kv = 0;              ///< KV of the target, draft models and heads
 
@@ -34,8 +34,8 @@ struct MemoryUse {
 struct MemoryPlan {
   MemoryUse use;
   policy::KvPlan kv;  ///< the target's KV on each rank of a group
-  /// KV blocks that a group gains while its draft models are suspended. These blocks take the
-  /// memory of the draft models' KV and of weights that can be lent (lends()).
+  /// KV blocks that a group gains while its draft models are not in use and lend their memory
+  /// (speculation.elastic_memory): the memory of their KV and of weights for which lends() is true.
   std::int32_t kv_gain = 0;
   std::vector<std::int32_t> draft_blocks;  ///< [drafters] KV blocks of each drafter on a rank
   policy::KvPoolPlan kv_pool;              ///< host memory for KV of requests that wait
@@ -48,17 +48,17 @@ struct DrafterMemory {
 };
 /// Bytes that the draft models take on a rank of this role.
 [[nodiscard]] DrafterMemory draft_model_memory(const Inputs& inputs, const Plan& plan, Role role);
-/// Bytes that the head takes on a rank of this role. A head is never suspended.
+/// Bytes that the head takes on a rank of this role. A head never lends its memory to KV.
 [[nodiscard]] DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role);
 /// Bytes of host memory that features take on a rank of this role.
 [[nodiscard]] std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role);
 /// Estimates how many bytes of host memory the texts of lookup drafters (n-grams, suffix trees)
-/// take at most on a rank of this role. Most runs need less, so plans reserve no memory for them.
+/// take at most on a rank of this role. Most runs need less, so plans do not reserve this memory.
 [[nodiscard]] std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role);
-/// Greatest number of bytes that a draft server takes for the responses it holds; 0: no servers.
+/// Limit on the bytes that a draft server takes for the responses that it holds; 0: no servers.
 [[nodiscard]] std::uint64_t log_memory(const Inputs& inputs, const Plan& plan);
 
-/// Number of rows of the vision tower's output that a rank keeps; 0: no prompt has pictures.
+/// Limit on the rows of the vision tower's output that a rank keeps; 0: no prompt has pictures.
 [[nodiscard]] std::int64_t kept_picture_rows(const Inputs& inputs);
 
 /// Plans a rank's memory. KV gets at most what other uses leave. Needs all fields of `plan` except

@@ -16,16 +16,16 @@ struct ModelCheckpoint {
   std::unique_ptr<io::Checkpoint> weights;  ///< null: weights are absent, and nothing is computed
   DType compute = DType::bf16;
 
-  /// Opens the weights of a directory, checks them against `config`, and sets
-  /// config.experts->wide_router. Throws as io::Checkpoint and io::check_tensor_shapes() do.
+  /// Opens the weights of a directory, checks them against `config`, and sets wide_router if there
+  /// are experts. Throws as io::Checkpoint and io::check_tensor_shapes() do.
   void read_weights(const std::string& directory) {
     weights = std::make_unique<io::Checkpoint>(directory);
     io::check_tensor_shapes(config, *weights);
-    // If most weights are stored in fp32, routers compute in the model's dtype like other layers.
+    // If most weights are stored in fp32, a router is no wider than the other weights.
     if (config.experts && stored() != DType::f32)
       config.experts->wide_router = io::stores_wide_router(config, *weights);
   }
-  /// The dtype in which most weights are stored. If weights are absent, the dtype of config.json.
+  /// The dtype in which most weights are stored; config.json's if weights are absent.
   [[nodiscard]] DType stored() const {
     return weights == nullptr ? config.dtype : io::stored_dtype(config, *weights);
   }

@@ -57,7 +57,7 @@ void require_supported(const Inputs& inputs, const std::string& backend) {
 
 /// Reads engine.profile on rank 0 for all ranks. If the profile was measured under other
 /// conditions, `fault` says what differs, and the profile is not used, because wrong costs slow a
-/// run down. Only rank 0's number of threads is compared. `placement`: that of the first layout.
+/// run down. Only rank 0's number of threads is compared. `placement`: `first` of make_plan().
 ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                            const Machine& machine, const policy::Placement& placement) {
   ProfiledCosts costs;
@@ -114,9 +114,9 @@ policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
         model::whole_weight_bytes(inputs.target.config, inputs.target.compute, inputs.attention());
   facts.weight_bytes += tower_bytes(inputs);
   facts.whole_bytes += tower_bytes(inputs);
-  // Unless the user asks for drafter ranks, each group needs memory for drafters of its own. The
-  // plan may choose drafter ranks later, by the costs at this degree. That choice must not change
-  // the degree.
+  // The degree depends on the memory for a group's own drafters. The costs at this degree may later
+  // lead to drafter ranks, which must not change the degree. So this memory is left out only if the
+  // user asks for drafter ranks.
   if (inputs.config.layout.drafters.value_or(0) == 0) facts.drafter_bytes = drafter_bytes(inputs);
   facts.sharers = weight_sharers(machine);
   facts.memory_per_rank = machine.backend.memory;

@@ -59,7 +59,7 @@ struct Plan {
                                      std::optional<int> drafters,
                                      const std::string& drafters_reason);
 
-/// Makes a whole plan. Its parts `costs`, `tail_groups` and `speculation` were made before.
+/// Makes a whole plan. The caller has made its parts `costs`, `tail_groups` and `speculation`.
 /// `degree`: as in lay_out(). Throws UsageError if memory is too small, if more draft servers are
 /// asked for than there are ranks, or if drafter ranks would draft trees.
 [[nodiscard]] Plan complete_plan(const Inputs& inputs, const Machine& machine,

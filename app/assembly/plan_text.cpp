@@ -68,7 +68,7 @@ std::string roles_text(const Machine& machine, const Plan& plan, int node) {
   return text;
 }
 
-/// Explains the names of the roles that the placement has.
+/// Explains the roles that occur in the placement.
 std::string roles_explained(const policy::Placement& placement) {
   const std::vector<int> degrees = placement.degrees();
   std::string text =
@@ -166,7 +166,7 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
   const DrafterMemory memory =
       draft_model_memory(inputs, plan, ahead ? Role::drafter : Role::verifier);
   if (memory.weights > 0) {
-    std::set<std::string> copies;  // several texts if unequal numbers of ranks share models
+    std::set<std::string> copies;  // several texts if numbers of sharing ranks differ
     for (std::size_t d = 0; d < plan.drafters.size(); ++d) {
       if (plan.drafters[d].model != nullptr)
         copies.insert(copy_text(plan, {static_cast<std::int32_t>(d)}));

@@ -12,9 +12,9 @@ namespace paceline::app {
 [[nodiscard]] std::string banner_text(const Inputs& inputs, const Machine& machine, int ranks);
 /// The plan: nodes, roles, memory, and how each choice was made.
 [[nodiscard]] std::string plan_text(const Inputs& inputs, const Machine& machine, const Plan& plan);
-/// The line about how a rank's memory is used: on its GPU or, in a simulated job, on its host.
+/// The line about a rank's memory by use: on its GPU or, in a simulation without GPUs, on its host.
 [[nodiscard]] std::string memory_use_text(const Machine& machine, const Plan& plan);
-/// Lines that apply only to this start of the run: a shortage of cores, and the time limit.
+/// Lines that may differ when the same run is started again: a shortage of cores, the time limit.
 [[nodiscard]] std::string circumstances_text(const Inputs& inputs, const Machine& machine,
                                              const TimeLimit& limit);
 

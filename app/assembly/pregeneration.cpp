@@ -22,8 +22,8 @@ void warn_of(const std::string& text) { say("warning: speculation.pregenerate: {
 
 /// Whether this step can generate texts for the next step, and the next step can draft from them.
 bool is_of_use(const io::RunConfig& next, const io::RunConfig& now) {
-  // A batch records sampling masks (sampling.keep_masks) for all of its requests or for
-  // none. A mask has room for the top_k ids of this step.
+  // A batch records sampling masks (sampling.keep_masks) for all of its requests or for none. A
+  // mask has room for only this step's top_k ids.
   const bool masks_fit = next.sampling.keep_masks == now.sampling.keep_masks &&
                          (!now.sampling.keep_masks || next.sampling.top_k <= now.sampling.top_k);
   return next.speculation.history == io::SpeculationSection::kBeside && !next.converses() &&
@@ -62,8 +62,8 @@ void complete(RequestSampling& own, const Inputs& next) {
   }
 }
 
-/// Opens or makes the directory for pregenerated texts. Deletes texts that were pregenerated for an
-/// earlier training step of the same name. Throws IoError if the directory holds anything else.
+/// Opens or makes the directory for pregenerated texts. Deletes its texts first if they were made
+/// under another manifest. Throws IoError if the directory holds anything else.
 std::unique_ptr<io::RunDirectory> open_directory(const std::string& path,
                                                  const io::RunManifest& manifest,
                                                  std::span<const Prompt> prompts) {
@@ -74,8 +74,8 @@ std::unique_ptr<io::RunDirectory> open_directory(const std::string& path,
   return std::make_unique<io::RunDirectory>(path, manifest, prompts, true);
 }
 
-/// Removes responses that reach the present step's longest sequence, where its rotary table ends.
-/// Limits others to this length. Also removes responses to prompts with pictures.
+/// Removes responses to prompts with pictures, and responses that have reached the present step's
+/// longest sequence, where the rotary table ends. Limits other responses to this length.
 void keep_possible(const Inputs& now, std::vector<Prompt>& prompts, std::vector<Trajectory>& work) {
   const std::int32_t longest = now.sizes.longest_sequence;
   const auto room = [&](const Prompt& prompt) {
@@ -118,7 +118,7 @@ std::vector<Admission> UpcomingStep::take(std::size_t most) {
   return taken;
 }
 
-/// Waits for the next step's request file, and reads it. Runs on a thread of its own.
+/// Waits for the next step's request or announcement, and reads it. Runs on a thread of its own.
 void UpcomingStep::search(const std::stop_token& stop) {
   constexpr std::chrono::milliseconds kPause(500);
   try {
@@ -145,7 +145,7 @@ void UpcomingStep::read(const io::StepRequest& request) {
   io::RunManifest manifest = manifest_;
   manifest.config_text = next.config.text;
   describe_requests(next, manifest);
-  // The next step drafts from tokens alone, so other data of the responses are not kept.
+  // The next step drafts from tokens alone, so the shards keep no other data of the responses.
   manifest.sampling.keep_masks = false;
   manifest.sampling.keep_routing = false;
   manifest.sampling.logprobs = 0;

@@ -38,8 +38,8 @@ struct ResidentStep {
 /// directory (StepRequest::ahead). Texts that a killed job left there are continued. The request
 /// file stays, because the next step reads it again. If the file or the prompts cannot be read,
 /// this class only warns, and the next step reports the error. Prompts with pictures are left out.
-/// A request that could outgrow the present step's longest allowed sequence gets a lower limit of
-/// tokens, or is left out. Lives on rank 0.
+/// A request is limited to the length of the present step's longest sequence, and left out if it
+/// has this length already. Lives on rank 0.
 class UpcomingStep final : public UpcomingRequests {
  public:
   /// `now`, `manifest`: inputs and manifest of the present step. `wake`: called by the search
@@ -78,7 +78,7 @@ class UpcomingStep final : public UpcomingRequests {
 class PregeneratedShard final : public TrajectorySink {
  public:
   using Warn = std::function<void(const std::string&)>;
-  /// `flush_seconds`: append() flushes if so many seconds have passed since the last flush.
+  /// `flush_seconds`: append() flushes if this number of seconds has passed since the last flush.
   PregeneratedShard(const PregeneratedRun& run, int rank, const Clock& clock, double flush_seconds,
                     Warn warn);
   /// Writes the remaining texts.
