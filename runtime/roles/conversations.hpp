@@ -13,20 +13,20 @@
 namespace paceline::roles {
 
 /// A response whose turn has ended leaves its batch and waits here for the environment's answer.
-/// Meanwhile its verifier holds the request, and keeps the request's KV in the stores of the
-/// group's ranks. If the request later moves to another verifier, its trajectory goes with it, and
-/// tells the environment there of earlier turns. Not thread-safe.
+/// Meanwhile its verifier holds the request. If the response may go on after the answer, the stores
+/// of the group's ranks keep its KV. If the request later moves to another verifier, the
+/// environment there learns of the earlier turns from the trajectory. Not thread-safe.
 class Conversations {
  public:
   /// `environment`: null if each response is a single turn; outlives this.
   Conversations(Environment* environment, const ConversationLimits& limits)
       : environment_(environment), limits_(limits) {}
 
-  /// Whether the limits allow the response to go on after an answer. If not, its KV is useless.
+  /// Whether the limits allow the response another turn. If not, its KV is not needed any more.
   [[nodiscard]] bool may_go_on(const Admission& request) const;
-  /// Returns a new key for the KV of a waiting request. The coordinator makes no such key.
+  /// Returns a new key for the KV of a waiting request. The coordinator never makes the same key.
   [[nodiscard]] std::uint64_t next_key() { return kOwnKeys | ++keys_; }
-  /// Asks the environment to answer the request's turn, which has ended. `kv`: the stored KV.
+  /// Asks the environment to answer the request's turn, which has ended. `kv`: its stored KV.
   void ask(Admission request, const policy::KeptKv& kv);
   [[nodiscard]] bool waits(RequestId id) const { return waiting_.contains(id); }
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
@@ -34,11 +34,11 @@ class Conversations {
   void renew(RequestId id, std::uint32_t until) { waiting_.at(id).request.until = until; }
   void add_held(std::vector<RequestLength>& held) const;
 
-  /// A request whose turn was answered. It goes on with another turn, or has ended.
+  /// A request that waits no more, because its turn was answered or the run stops (stop()).
   struct Answered {
     Admission request;
-    policy::KeptKv kv;  ///< the request's stored KV
-    bool goes_on = false;
+    policy::KeptKv kv;     ///< the request's stored KV
+    bool goes_on = false;  ///< false: the response has ended
   };
   [[nodiscard]] std::vector<Answered> take();
   /// Tells the environment that the request leaves this verifier, and needs no answer here.

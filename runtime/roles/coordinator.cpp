@@ -247,7 +247,8 @@ void Coordinator::add_work() {
 }
 
 /// Leases waiting requests to all groups with room, in descending order of free KV blocks (Seer's
-/// SelectInstance). To lease only to a group that reports is not enough: idle groups do not report.
+/// SelectInstance). Idle groups do not report, so to lease only to reporting groups would miss
+/// them.
 void Coordinator::lease_to_any() {
   std::vector<policy::GroupState> with_room;
   std::copy_if(run_.groups.begin(), run_.groups.end(), std::back_inserter(with_room),
@@ -256,8 +257,8 @@ void Coordinator::lease_to_any() {
   for (const policy::GroupState& group : with_room) lease_due(groups_.at(group.ranks.leader));
 }
 
-/// Leases waiting requests to idle groups. Idle groups send no reports, so they are looked at when
-/// another group has reported.
+/// Leases waiting requests to idle groups. Idle groups send no reports, so the coordinator calls
+/// this function after a report of any group.
 void Coordinator::lease_to_idle() {
   if (requests_.waiting().empty()) return;
   for (const policy::GroupState& group : run_.groups) {
@@ -367,7 +368,7 @@ void Coordinator::change_some() {
 /// Tells groups which stored KV will be wanted next (Seer, section 5: prefetching in the order of
 /// the request buffer). With n groups this is done after every n-th report, to save messages.
 void Coordinator::foresee() {
-  constexpr std::size_t kOfAGroup = 16;  // requests per group: roughly those of its next leases
+  constexpr std::size_t kOfAGroup = 16;  // requests per group: about the number of its next leases
   if (requests_.given_back().empty() || ++unforeseen_ < run_.groups.size()) return;
   unforeseen_ = 0;
   std::map<int, ForeseeKv> keys;  // by leader
@@ -378,13 +379,13 @@ void Coordinator::foresee() {
   for (const auto& [leader, foreseen] : keys) send(leader, foreseen);
 }
 
-/// Forgets stored KV that a group loses with its role. Waiting requests must compute it again.
+/// Forgets the KV that a group which ends has stored. The next holders must compute it again.
 void Coordinator::forget_stored(int leader) {
   std::vector<std::uint64_t> keys = requests_.forget_stored(leader);
   if (!keys.empty()) send(leader, DropKv{std::move(keys)});
 }
 
-/// Moves requests out of groups that are to end. When none has any left, tells ranks their places.
+/// Moves requests out of groups that are to end. When none is left there, tells ranks their places.
 void Coordinator::drain() {
   if (!change_ || change_->told()) return;
   const RoleChange::Drain drain = change_->drain(requests_);
@@ -405,8 +406,8 @@ void Coordinator::on(int from, const Ready& ready) {
   if (change_->done()) adopt();
 }
 
-/// Makes the next placement the current one. Leases requests to the new groups, and tells verifiers
-/// that stay about the new drafters.
+/// Makes the next placement the current one. Tells verifiers that stay about the new drafters.
+/// Leases requests to the new groups or, if the run is stopping, tells these groups to stop.
 void Coordinator::adopt() {
   for (auto it = groups_.begin(); it != groups_.end();) {
     if (!ends(it->first)) {
@@ -496,7 +497,7 @@ Progress Coordinator::progress() const {
              .placements = placements_,
              .tokens = tokens_before_,
              .nonsense = nonsense_};
-  // A moving request can be in the statuses of two groups or of none, so the counts are capped.
+  // The counts are capped, because a moving request can be in the statuses of two groups.
   std::size_t left = p.total - p.finished;
   const auto take = [&left](std::int32_t said) {
     const std::size_t taken = std::min(left, static_cast<std::size_t>(said));

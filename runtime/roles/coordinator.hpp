@@ -40,7 +40,7 @@ struct Progress {
   std::size_t races = 0;            ///< races that have begun
   std::size_t placements = 0;       ///< completed changes of roles
   std::uint64_t tokens = 0;         ///< response tokens generated since the start or resume
-  std::uint64_t nonsense = 0;       ///< messages dropped because no drafter rank may send them
+  std::uint64_t nonsense = 0;  ///< dropped messages, for instance invalid ones of a drafter rank
 };
 
 struct CoordinatorOptions {
@@ -58,10 +58,10 @@ struct CoordinatorOptions {
 
 class Coordinator final : public protocol::Participant {
  public:
-  /// `work`: requests to generate. With dynamic sampling, requests of one prompt are adjacent, and
-  /// prompts are in the order in which they begin. `order`: the order in which requests are leased.
-  /// `prompts`: indexed by RequestId::prompt. `already_finished`: number of requests that finished
-  /// before a resume. References and prompts outlive this.
+  /// `work`: requests to generate. With dynamic sampling, the requests of a prompt must be
+  /// adjacent, and prompts begin in the order of `work`. `order`: the order in which requests are
+  /// leased. `prompts`: indexed by RequestId::prompt. `already_finished`: number of requests that
+  /// finished before a resume. References and prompts outlive this.
   Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler, policy::Placement placement,
               std::vector<Trajectory> work, std::unique_ptr<policy::RequestOrder> order,
               std::span<const Prompt> prompts, const CoordinatorOptions& options,
@@ -75,7 +75,7 @@ class Coordinator final : public protocol::Participant {
   [[nodiscard]] bool over() const override {
     return summaries_.size() == static_cast<std::size_t>(placement_.ranks);
   }
-  /// Whether all requests are finished, or dynamic sampling needs no more. Valid when over().
+  /// Whether all requests are finished or, with dynamic sampling, whether it needs no more of them.
   [[nodiscard]] bool complete() const {
     return options_.sampling != nullptr ? options_.sampling->over() : requests_.complete();
   }
@@ -88,7 +88,7 @@ class Coordinator final : public protocol::Participant {
   [[nodiscard]] std::span<const std::uint64_t> heard() const { return heard_; }
   [[nodiscard]] const policy::Placement& placement() const { return placement_; }
   /// Ranks from which messages are due. Before Finish is sent: leaders of groups, and ranks that
-  /// have yet to take a new place. After Finish: ranks that have yet to send a summary.
+  /// have yet to confirm a new place. After Finish: ranks that have yet to send a summary.
   [[nodiscard]] std::vector<int> awaited() const;
 
  private:
@@ -136,9 +136,9 @@ class Coordinator final : public protocol::Participant {
   /// The scheduler's view of the run. A report updates only the entry of the group that sent it,
   /// because there can be a thousand groups, each of which reports every few steps.
   policy::RunState run_;
-  std::vector<Trajectory> unbegun_;  ///< requests held back by dynamic sampling, in reverse order
+  std::vector<Trajectory> unbegun_;  ///< requests that dynamic sampling holds back, the last first
   std::set<int> verifiers_;          ///< leaders of all present and past groups
-  std::size_t unforeseen_ = 0;       ///< reports since ForeseeKv was last sent
+  std::size_t unforeseen_ = 0;       ///< reports that foresee() has counted since it last acted
   std::size_t placements_ = 0;       ///< completed changes of roles
   std::uint64_t tokens_before_ = 0;  ///< response tokens made by groups that no longer exist
   bool stopping_ = false;

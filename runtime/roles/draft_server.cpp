@@ -12,15 +12,16 @@ using namespace protocol;
 
 namespace {
 
-constexpr int kMostMessages = 256;  ///< messages read in one turn; then fetches are answered
-/// Approximate limit on an answer's tokens: an answer fits into a mailbox's window of 256 KiB.
+constexpr int kMostMessages = 256;  ///< limit on messages read before fetches are answered
+/// Limit on an answer's tokens of this training step, and on its tokens of earlier steps. Clients
+/// ask for few of the latter, so an answer fits into a mailbox's window of 256 KiB.
 constexpr std::size_t kMostTokens = std::size_t{48} << 10;
 constexpr double kLookSeconds = 1;  ///< seconds between two searches for expired logs
 
 }  // namespace
 
-// Applies all updates before it answers fetches or asks for missing tokens. After a request's move
-// the old verifier's tokens can arrive after the new verifier's tokens, and then fill the gap.
+// Applies updates before it answers fetches and asks for missing tokens. After a request's move, a
+// later update by the old verifier may fill the gap before the new verifier's tokens.
 Turn DraftServer::turn() {
   Turn turn;
   const auto the_first_server = [this](const Address& from, const EarlierFound&) {
@@ -105,8 +106,8 @@ void DraftServer::answer(Asker& asker) {
   mailbox_.send(asker.at, encode(answer));
 }
 
-/// Adds texts of earlier training steps, newest first, at most `most` tokens in all. Prompts with
-/// such texts share these tokens equally.
+/// Adds texts of earlier training steps, newest first, at most `most` tokens in all. Each prompt
+/// with such texts may have an equal share, and leaves the unused part to the prompts after it.
 void DraftServer::add_earlier(DraftTexts& answer, std::size_t most) {
   if (earlier_ == nullptr) return;
   std::vector<draft::LogPlace*> lacking;

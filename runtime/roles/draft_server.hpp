@@ -1,4 +1,4 @@
-// The grouped draft server keeps the tokens that all verifiers have generated, so that a verifier
+// A draft server keeps the tokens that all verifiers generate for its prompts, so that a verifier
 // can draft from other verifiers' responses to the same prompt (Seer, section 4.4 and table 3).
 #pragma once
 
@@ -20,11 +20,11 @@ namespace paceline::roles {
 /// affects the acceptance of drafts, but never a response. It trusts no sender, drops invalid
 /// messages, and serves as long as its caller calls turn(). An answer to a fetch has texts of this
 /// training step first, and then responses of earlier training steps to the same prompts. In each
-/// turn the server reads a part of these earlier responses from disk.
+/// turn the server does a small part of finding these earlier responses on disk and reading them.
 class DraftServer final : public protocol::Participant {
  public:
   /// References outlive this. `earlier`: responses of earlier training steps; null: there are none.
-  /// `servers`: ranks of all draft servers; number i is reader i of the earlier responses.
+  /// `servers`: ranks of all draft servers; servers[i] is reader i of the earlier responses.
   DraftServer(Mailbox& mailbox, const Clock& clock, const draft::LogLimits& limits,
               EarlierResponses* earlier = nullptr, std::vector<int> servers = {})
       : mailbox_(mailbox),
@@ -37,7 +37,7 @@ class DraftServer final : public protocol::Participant {
   [[nodiscard]] bool over() const override { return false; }
 
   [[nodiscard]] const draft::GroupLogs& logs() const { return logs_; }
-  [[nodiscard]] std::uint64_t nonsense() const { return nonsense_; }  ///< messages dropped
+  [[nodiscard]] std::uint64_t nonsense() const { return nonsense_; }  ///< invalid contents dropped
 
  private:
   struct Asker {
@@ -60,13 +60,13 @@ class DraftServer final : public protocol::Participant {
 
   // State of the current turn.
   std::vector<Asker> askers_;
-  /// A verifier whose tokens of a response leave a gap: the server lacks tokens before them.
+  /// A verifier that has sent tokens of a response, while the server lacks tokens before them.
   struct Teller {
     Address at;
     draft::LogClient client = 0;
-    std::uint64_t offset = 0;  ///< number of response tokens up to the end of the gap
+    std::uint64_t offset = 0;  ///< number of response tokens before those that were sent
   };
-  std::map<RequestId, Teller> gaps_;  ///< by request: the last verifier that left a gap
+  std::map<RequestId, Teller> gaps_;  ///< by request: the last verifier that sent such tokens
   std::vector<draft::LoggedText> texts_;
 };
 

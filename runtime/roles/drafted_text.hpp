@@ -15,14 +15,13 @@ struct DraftedToken {
   TokenId token = 0;
   float score = 0;         ///< score of the token, given the tokens before it
   std::int32_t by = 0;     ///< index of the drafter that found the token
-  TokenId runner_up = -1;  ///< second choice of the same drafter; -1: none
+  TokenId runner_up = -1;  ///< the drafter's second choice instead of `token`; -1: none
 };
 
-/// Drafted tokens, one after another.
 struct DraftedChain {
   std::vector<DraftedToken> tokens;
   std::size_t sent = 0;    ///< number of tokens sent to the verifier
-  bool exhausted = false;  ///< no drafter finds more until the verifier's next message
+  bool exhausted = false;  ///< drafters found no more; asked again only after a verifier's message
 
   [[nodiscard]] std::size_t size() const { return tokens.size(); }
   [[nodiscard]] int unsent() const { return static_cast<int>(tokens.size() - sent); }
@@ -47,7 +46,7 @@ struct DraftedBranch {
 
 struct DraftedText {
   DraftedChain chain;
-  std::vector<DraftedBranch> branches;  ///< by rising `leaves`, at most one for each
+  std::vector<DraftedBranch> branches;  ///< in ascending order of `leaves`; no two have the same
 
   /// The first branch that leaves the chain at response index `leaves` or later.
   [[nodiscard]] auto first_branch(std::int32_t leaves) {
@@ -58,12 +57,13 @@ struct DraftedText {
     const auto at = first_branch(leaves);
     return at != branches.end() && at->leaves == leaves ? &*at : nullptr;
   }
-  /// That branch; if there is none, a new one that begins with `instead`. Valid until the next is
-  /// begun.
+  /// Returns the branch that leaves the chain at response index `leaves`. If there is none, adds
+  /// one that begins with `instead`. The reference is valid until a branch is added.
   DraftedBranch& branch_at(std::int32_t leaves, TokenId instead) {
     if (DraftedBranch* known = branch(leaves)) return *known;
     return *branches.insert(first_branch(leaves), {leaves, instead, {}});
   }
+  /// Number of tokens drafted in all branches.
   [[nodiscard]] std::size_t branched() const {
     std::size_t tokens = 0;
     for (const DraftedBranch& branch : branches) tokens += branch.chain.size();

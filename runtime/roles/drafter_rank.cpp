@@ -19,8 +19,8 @@ namespace {
 /// A verifier awaiting an answer gets an empty Drafts if nothing was sent to it for kSignSeconds.
 constexpr double kSignSeconds = 0.5;
 
-/// Binary exponents of valid features are below this. No model computes larger features, which
-/// could overflow fp32 in a head's first product.
+/// Binary exponents of valid features are below this. No model computes larger features. They could
+/// overflow fp32 in a head's first product.
 constexpr int kMostExponent = 96;
 
 /// An observation's weight in the share of right second choices falls to 1/e after kSecondMemory
@@ -98,7 +98,7 @@ void DrafterRank::receive() {
   }
 }
 
-/// Applies or drops a message. Drops late Drafts, for this rank's past role as a verifier.
+/// Applies or drops a message. Late Drafts for a past role as verifier, for example, are dropped.
 void DrafterRank::take(const Envelope& envelope) {
   const bool trusted = envelope.from == Address::coordinator();
   std::optional<Message> message =
@@ -156,10 +156,10 @@ void DrafterRank::open(int from, const DraftOpen& open) {
                    clock_.now());
 }
 
-/// After the rank's mailbox was full, the verifier opens a request again. This function computes
-/// only the text that the rank missed. To compute the whole texts of all requests would take so
-/// long that the mailbox would fill up again. Returns false if the request must be opened anew: it
-/// has moved, or a drafter lacks the missed features.
+/// Goes on with a request that the verifier opens again because this rank's mailbox was full. The
+/// drafters compute only the text that they missed. To compute the whole texts of all requests
+/// would take so long that the mailbox would fill up again. Returns false, and changes nothing, if
+/// the request must be opened anew: it has moved, or a drafter lacks the missed features.
 bool DrafterRank::goes_on(int from, const DraftOpen& open, OpenRequest& r) {
   const auto known = static_cast<std::size_t>(r.response);
   if (r.verifier != from || r.version != open.version || open.response.size() < known ||
@@ -188,7 +188,7 @@ void DrafterRank::waste(std::size_t tokens, std::size_t of_branches) {
   summary_.most_wasted = std::max(summary_.most_wasted, static_cast<std::uint32_t>(tokens));
 }
 
-/// Counts a chain's tokens as right or wrong. The first `agreed` of them were committed.
+/// Counts a chain's first `agreed` tokens as right and, if `tokens` has more, the next as wrong.
 void DrafterRank::tally(const DraftedChain& chain, std::size_t agreed,
                         std::span<const TokenId> tokens) {
   summary_.accepted += agreed;
@@ -234,7 +234,6 @@ void DrafterRank::judge(OpenRequest& r, std::span<const TokenId> tokens) {
   }
 }
 
-/// Updates the average time between two DraftCommits.
 void DrafterRank::note_answer() {
   const double now = clock_.now();
   if (answered_ >= 0) {
@@ -305,8 +304,8 @@ void DrafterRank::observe(int from, const DraftFeatures& message) {
   }
 }
 
-/// Adds to outcomes_ the request's branches that could get another token. Returns the probability
-/// that the target samples the whole chain.
+/// Adds to outcomes_ the request's branches, begun or not, that could get another token. Returns
+/// the probability that the target samples the whole chain.
 double DrafterRank::list_outcomes(RequestId id, const OpenRequest& r) {
   const DraftedChain& chain = r.ahead.chain;
   const double second = second_choices_.estimate(policy::kSecondChoice, kSecondPrior);
@@ -333,7 +332,7 @@ double DrafterRank::list_outcomes(RequestId id, const OpenRequest& r) {
   return chance;
 }
 
-/// Chooses the branches that the current call extends, the likeliest first, in addition to the
+/// Chooses the branches that the current draft() extends, the likeliest first, in addition to the
 /// chains of the requests in `asked_`.
 void DrafterRank::choose_outcomes() {
   outcomes_.clear();
@@ -370,7 +369,7 @@ void DrafterRank::choose_outcomes() {
   outcomes_.resize(count);
 }
 
-/// Number of requests for which the current call drafts a chain or a branch.
+/// Number of requests whose chain or branches the current draft() is to extend.
 std::size_t DrafterRank::requests_of_call() const {
   if (outcomes_.empty()) return asked_.size();
   std::set<RequestId> requests;
@@ -379,8 +378,8 @@ std::size_t DrafterRank::requests_of_call() const {
   return requests.size();
 }
 
-/// Drafts for the requests that fit in one call, beginning where the last call ended. Returns true
-/// if drafters were asked, even in vain, because the next call can be for other requests.
+/// Drafts for the requests that fit in one call of a drafter, beginning where the last draft()
+/// ended. Returns whether drafters were asked, perhaps in vain: the next draft() may be for others.
 bool DrafterRank::draft() {
   asked_.clear();
   bool held_up = false;
@@ -421,8 +420,8 @@ bool DrafterRank::draft() {
   return true;
 }
 
-/// Asks a drafter to draft for the requests in `asked_`. Drafter number `branching_` also drafts
-/// branches.
+/// Asks a drafter to draft for the requests in `asked_`, and removes those that got a draft.
+/// Drafter number `branching_` also drafts branches.
 void DrafterRank::ask(std::int32_t drafter) {
   const std::size_t branches = drafter == branching_ ? outcomes_.size() : 0;
   if (asked_.empty() && branches == 0) return;
@@ -434,7 +433,7 @@ void DrafterRank::ask(std::int32_t drafter) {
   assumed_.resize(std::max(assumed_.size(), asked_.size() + branches));
   slots_.clear();
   for (const Asked& asked : asked_) {
-    // A draft completes the next piece, or ends earlier at the limit on tokens ahead.
+    // A draft may complete the next piece, unless the limit on tokens ahead comes first.
     const DraftedChain& chain = asked.request->ahead.chain;
     std::vector<TokenId>& assumed = assumed_[slots_.size()];
     assumed.clear();
@@ -501,9 +500,9 @@ void DrafterRank::take_draft(const draft::DraftSlot& slot, std::int32_t drafter,
   summary_.drafted += static_cast<std::uint64_t>(slot.count);
 }
 
-/// Sends branches, complete pieces, and shorter pieces that no drafter can extend. If the verifier
-/// has no drafted token of a request, a piece of any length is sent, so that the next step has a
-/// draft.
+/// Sends new tokens of branches, and of chains: complete pieces, and shorter pieces that no drafter
+/// can extend. If the verifier has no drafted token of a request's chain, a piece of any length is
+/// sent, so that the verifier's next step has a draft.
 void DrafterRank::send_due() {
   std::map<int, Drafts> drafts;  // by verifier
   const auto send = [&](const OpenRequest& r, DraftedChain& chain, DraftPiece piece) {

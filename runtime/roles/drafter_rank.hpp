@@ -29,29 +29,29 @@ namespace paceline::roles {
 struct DrafterOptions {
   policy::DrafterPlace place;  ///< place of this rank in the placement
   protocol::DraftWindow window = {};
-  int max_batch = 64;  ///< greatest number of rows in one call of a drafter
-  /// Seconds of a call, by number of rows with one new token each, of the first drafter that can
-  /// draft branches. If this is empty, branches are drafted only if `shuffle` is set.
+  int max_batch = 64;  ///< greatest number of rows (chains and branches) in one call of a drafter
+  /// For the first drafter that can draft branches: seconds of a call that drafts one token for
+  /// each row, by number of rows. If this is empty, branches are drafted only if `shuffle` is set.
   CostCurve calls = {};
-  std::uint64_t shuffle = 0;     ///< seed of a random choice of branches; 0: no random choice
+  std::uint64_t shuffle = 0;     ///< seed for random numbers of branches; 0: as many as pay off
   DType features = DType::bf16;  ///< type of the target's features, if a drafter reads them
 };
 
-/// The rank drafts for its requests in turn, a few tokens in each call. The window limits how far
-/// the rank runs ahead of the tokens that a verifier has committed. Drafters are asked in order,
-/// each for the requests for which earlier drafters found nothing. A draft is a chain of tokens.
+/// The rank drafts chains of tokens for its requests in turn, a few tokens in each call of a
+/// drafter. The window limits how far the rank runs ahead of the committed tokens. Drafters are
+/// asked in order, each for the requests for which earlier drafters found nothing.
 ///
-/// A rank is eager if one call drafts for all its requests (DraftWindow::eager). An eager rank also
-/// drafts branches if they pay off (policy/length/outcomes.hpp). A branch leaves a request's chain
-/// at one token, for the drafter's second choice. If the target samples this second choice, the
-/// branch becomes the chain, and the verifier's next step has a draft. Without a branch the next
-/// step has no draft, because it begins before the rank has heard of the rejected token. A verifier
-/// for which rows are cheap verifies branches together with the chain.
+/// A rank is eager if one call drafts for all its requests and DraftWindow::eager is set. An eager
+/// rank also drafts branches if they pay off (policy/length/outcomes.hpp). A branch has the
+/// drafter's second choice in place of one of the chain's tokens, and tokens drafted after it. If
+/// the target samples this choice, the branch becomes the chain, and the verifier's next step has a
+/// draft. Without a branch that step has no draft, because it begins before the rank hears of the
+/// rejected token. A verifier for which rows are cheap verifies branches together with the chain.
 ///
 /// A head, such as EAGLE's, drafts from the target's features, which verifiers send. Past the last
 /// position with target features the head goes on from its own features, and computes the later
-/// positions again when the target's features for them come. If features never come (a request
-/// moved, a mailbox was full), the head begins anew with the next features that come.
+/// positions again when the target's features for them come. If features never come, because the
+/// request moved or a mailbox was full, the head begins anew with the next features that come.
 ///
 /// Only the coordinator is trusted. Other senders may have been drafter ranks, and drafter ranks
 /// can send anything. Invalid contents are dropped and counted (RankSummary::invalid).
@@ -77,18 +77,18 @@ class DrafterRank final : public protocol::Participant {
     std::int32_t response = 0;  ///< number of committed tokens
     DraftedText ahead;          ///< tokens drafted after the committed ones
   };
-  /// A request for which the current call has found no draft yet.
+  /// A request for which the current draft() has found no draft yet.
   struct Asked {
     RequestId id;
     OpenRequest* request = nullptr;
   };
-  /// A branch that might get another token in the current call.
+  /// A branch, perhaps not begun, that might get another token in the current draft().
   struct Outcome {
     RequestId id;
     std::int32_t leaves = 0;  ///< response index at which the branch leaves the chain
-    double chance = 0;        ///< probability that the target samples all the branch's tokens
+    double chance = 0;  ///< probability that the target samples the text up to the branch's end
   };
-  /// Messages exchanged with a verifier. The rank answers soon, even without drafts (kSignSeconds).
+  /// The rank answers a verifier's messages soon, if need be by an empty message (kSignSeconds).
   struct Correspondence {
     double said = 0;     ///< time of the last message to the verifier
     bool waits = false;  ///< the verifier has sent a message since then
@@ -119,7 +119,7 @@ class DrafterRank final : public protocol::Participant {
   [[nodiscard]] int window() const {
     return eager() ? options_.window.most() : options_.window.tokens;
   }
-  /// Number of tokens of a piece, the part of a draft that is sent in one message.
+  /// Number of tokens in a complete piece. A piece is the part of a draft that is sent at a time.
   [[nodiscard]] int piece() const { return eager() ? 1 : options_.window.tokens; }
   [[nodiscard]] int most_ahead() const { return protocol::most_ahead(window()); }
   [[nodiscard]] bool at_limit(const OpenRequest& r) const {
@@ -142,7 +142,7 @@ class DrafterRank final : public protocol::Participant {
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;
   RequestMap<OpenRequest> requests_;
   std::map<int, Correspondence> verifiers_;
-  RequestId next_;             ///< first request of the next call, if not all fit in one call
+  RequestId next_;             ///< the request with which the next draft() begins
   double held_up_since_ = -1;  ///< time since which the rank waits for verifiers; -1: not waiting
   bool over_ = false;
   std::optional<policy::Placement> next_place_;
@@ -150,17 +150,17 @@ class DrafterRank final : public protocol::Participant {
   std::vector<DraftTally> tallies_;
   std::int32_t branching_ = -1;  ///< index of the drafter that drafts branches; -1: none does
   policy::AcceptanceModel acceptance_;
-  policy::FadingShare second_choices_;  ///< how often they are right if the first is wrong
+  policy::FadingShare second_choices_;  ///< share of right ones where the first choice is wrong
   std::uint32_t drawn_ = 0;             ///< random numbers drawn
   double answered_ = -1;                ///< time of the last DraftCommits; -1: none yet
   double between_answers_ = 0;          ///< average seconds between DraftCommits; 0: not known
 
-  // State of the current call.
+  // State of the current draft().
   std::vector<Asked> asked_;       ///< requests without a draft yet
   std::vector<Outcome> outcomes_;  ///< branches to be extended
   std::vector<draft::DraftSlot> slots_;
-  std::vector<std::vector<TokenId>> assumed_;  ///< [slots] drafted tokens before the new ones
-  std::vector<TokenId> tokens_;                ///< [slots, window] drafted tokens
+  std::vector<std::vector<TokenId>> assumed_;  ///< [slots] drafted tokens that the new ones follow
+  std::vector<TokenId> tokens_;                ///< [slots, window] new tokens
   std::vector<TokenId> runners_up_;            ///< [slots, window] second choices
   std::vector<std::int32_t> parents_;          ///< [slots, window] DraftOutput::parents
   std::vector<float> path_scores_;             ///< [slots, window] DraftOutput::scores

@@ -26,7 +26,7 @@ void Group::send(std::span<const std::byte> bytes) {
     for (const Address member : members_) mailbox_.send(member, encode(Lead{epoch_}));
   }
   for (const Address member : members_) mailbox_.send(member, bytes);
-  mailbox_.deliver(members_);  // now, because the step's collectives wait for the members
+  mailbox_.deliver(members_);  // now, because a step's collectives wait for the members
 }
 
 engine::StepResult Group::run(const engine::Step& step) {

@@ -32,7 +32,7 @@ class Group final : public engine::StepRunner {
   /// the leader reads its own copy. But if each rank has the KV of its own requests only, the rank
   /// that owns the KV in `places` sends these numbers to all ranks.
   [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override;
-  /// The leader reads its own features, because every rank has the whole residual stream.
+  /// The leader reads its own copy of the features: every rank has the whole residual stream.
   [[nodiscard]] std::size_t feature_bytes() const override { return runner_.feature_bytes(); }
   void read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) override {
     runner_.read_features(rows, out);
@@ -53,11 +53,11 @@ class Group final : public engine::StepRunner {
   bool leads_ = false;  ///< the members have been sent Lead
 };
 
-/// Whether the envelope has a Lead of this epoch: the first message of a leader to its members.
+/// Whether the envelope has a Lead of this epoch. A Lead is a leader's first message to a member.
 [[nodiscard]] bool leads(const Envelope& envelope, std::uint32_t epoch);
 
-/// A member obeys the leader of its group. Messages that come before the leader's message Lead are
-/// dropped.
+/// A member is any rank of a group except the leader. It drops all messages before the leader's
+/// Lead, and obeys the leader from then on.
 class Member final : public protocol::Participant {
  public:
   /// `epoch`: epoch of the placement that made the group. References outlive this.

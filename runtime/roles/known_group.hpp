@@ -20,7 +20,7 @@ struct KnownGroup {
   protocol::Status status;                 ///< the last status that the group sent
   bool there = false;                      ///< whether a status has come
   std::optional<policy::MoveCosts> costs;  ///< costs of moves to this group, as it reported them
-  /// A lease or a renewal that the group's last status does not include yet.
+  /// A lease or a renewal that the group had not received when it sent its last status.
   struct Order {
     int requests = 0;
     int blocks = 0;  ///< KV blocks that it needs
@@ -51,7 +51,7 @@ struct KnownGroup {
   [[nodiscard]] bool stopped() const {
     return status.stopped != 0 && status.orders_received == orders_sent;
   }
-  /// Number of requests of the next training step that fit in the group; 0 if it has other work.
+  /// Number of further requests of the next training step that fit; 0 if the group has other work.
   [[nodiscard]] std::size_t upcoming_room() const {
     if (!there || status.active > 0 || !on_their_way.empty() || status.room <= 0) return 0;
     const auto room = static_cast<std::uint64_t>(status.room);

@@ -100,7 +100,7 @@ void KvExchange::fetch(RequestId id, policy::KeptKv kv) {
   if (kv.positions == 0) return;
   const bool own = kv.group == ranks_;
   const std::int32_t own_from = batcher_.own_from(id);
-  // Reading this group's own store is always faster than computing the KV again.
+  // Reading this group's own store is assumed to be faster than computing the KV again.
   const std::int32_t first =
       own ? own_from : policy::split_move(costs_, kv.positions, own_from, kv_block_).first;
   if (first >= kv.positions) {

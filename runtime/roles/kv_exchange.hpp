@@ -25,7 +25,7 @@ namespace paceline::roles {
 /// A move of one request's KV: to or from another group, or to or from the stores of this group.
 /// Each rank of this group moves its own share of the KV. Like the handle of a transfer in NIXL, a
 /// move is prepared, posted, done and released. A move of stored KV is posted twice: first into the
-/// stores, later out of them. Other changes of state throw std::logic_error.
+/// stores, later out of them. Changes of state in another order throw std::logic_error.
 struct KvMove {
   enum class Kind : std::uint8_t {
     given,    ///< KV of a request that left for another group
@@ -43,7 +43,7 @@ struct KvMove {
   State state = State::prepared;
   kv::Parcel parcel = {};      ///< blocks that keep the KV until it is sent or stored
   policy::GroupRanks to = {};  ///< group that may pull given or copied KV
-  std::int32_t positions = 0;  ///< number of positions of fetched KV
+  std::int32_t positions = 0;  ///< number of positions up to the end of the wanted part
   OptionalIndex owner = {};    ///< index of the only rank with the KV; absent: each rank has a part
   std::optional<protocol::Pull> wanted = {};  ///< the wanted part, and the group that wants it
   bool declined = false;                      ///< no group will want the KV
@@ -109,7 +109,7 @@ class KvExchange {
   [[nodiscard]] bool kept_for(std::uint64_t key, int leader) const;
   /// Sends a group the KV that it wants. Throws std::logic_error if the KV is not kept.
   void on(const protocol::Pull& pull);
-  /// Tells the group that keeps `kv` to drop it. Does nothing if `kv` has no positions.
+  /// Tells the group that keeps `kv` to drop it, and empties `kv`. Does nothing if `kv` is empty.
   void decline(policy::KeptKv& kv);
   /// Fetches KV into the blocks of a request that has a place in the batch. From another group it
   /// fetches only the positions that split_move() selects; earlier positions are computed again.
@@ -123,10 +123,10 @@ class KvExchange {
   [[nodiscard]] bool settle();
   /// Number of positions whose KV has been fetched so far.
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }
-  /// Whether a move is writing KV into the request's blocks.
+  /// Whether a move for the request is in flight, and may be writing KV into the request's blocks.
   [[nodiscard]] bool arriving(RequestId id) const;
-  /// Releases KV given to groups that are not in `placement`, because they hold no requests any
-  /// more. `ended`: whether these groups have ended; if so, KV copied for their races is released.
+  /// Releases KV kept for moves to groups that are not in `placement`: they hold no requests any
+  /// more. `ended`: they no longer exist, so KV copied for their races is released too.
   void part_from(const policy::Placement& placement, bool ended);
   /// Whether no KV is kept, stored or arriving.
   [[nodiscard]] bool idle() const { return moves_.empty(); }

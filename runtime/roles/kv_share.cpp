@@ -298,7 +298,7 @@ void KvShare::account(RankSummary& summary) const {
   summary.pool_restoring_seconds += restoring_seconds_;
 }
 
-/// Returns nothing while the command is in flight, and whether it is complete when it has ended.
+/// Returns nothing while the command is in flight, and afterwards whether it is complete.
 std::optional<bool> KvShare::ended(UnderWay& under_way) {
   go_on(under_way);
   if (under_way.stored && !under_way.held) return std::nullopt;

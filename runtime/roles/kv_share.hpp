@@ -52,7 +52,7 @@ class KvShare {
   /// The command ends incomplete if some of the KV is missing or damaged. The contents of the
   /// blocks are undefined then.
   void obey(const protocol::RestoreKv& command);
-  /// Commands that are in flight for the dropped KV end incomplete.
+  /// Commands in flight for the dropped KV end incomplete, except sends that have begun.
   void obey(const protocol::DropKv& command);
   void obey(const protocol::ForeseeKv& command);
   /// Returns nothing while this rank's share of the command with this key is in flight. When the

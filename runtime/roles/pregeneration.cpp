@@ -85,7 +85,7 @@ void Pregeneration::end() {
   waiting_.clear();
 }
 
-/// Keeps a response, finished or not, without the fields that drafts do not need.
+/// Writes the main fields of a response, finished or not, to the sink.
 void Pregeneration::keep(const Trajectory& response) {
   if (sink_ == nullptr || response.tokens.empty()) return;
   Trajectory text;

@@ -1,4 +1,4 @@
-// Work of a verifier for the next training step while it has none in this step (BubbleSpec).
+// What a verifier does for the next training step when it has no work in this step (BubbleSpec).
 #pragma once
 
 #include <cstdint>
@@ -35,15 +35,15 @@ class Pregeneration {
   [[nodiscard]] bool running() const { return !running_.empty(); }
   /// Whether the request with this id in the batch is of the next training step.
   [[nodiscard]] static bool owns(RequestId id) { return (id.prompt & kUpcoming) != 0; }
-  /// Runs one decoding step of the requests. The batch must have no request of this training step.
-  /// Returns false if there is nothing to do.
+  /// Takes in waiting requests and runs one step of the batch, which must have no request of this
+  /// training step. Returns false if there is nothing to do.
   bool step();
   /// Takes the requests out of the batch. They go on when step() is called again.
   void drop();
   /// Takes the requests out of the batch, and saves the unfinished texts. No step() may follow.
   void end();
 
-  /// Number of requests that have ended, or for which there was no room.
+  /// Number of requests that have ended, or do not fit even in an empty batch.
   [[nodiscard]] std::uint64_t done() const { return done_; }
   /// Number of KV blocks that were free when the batch was last empty; valid while running().
   [[nodiscard]] std::int32_t blocks_free() const { return blocks_free_; }

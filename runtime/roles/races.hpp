@@ -18,27 +18,27 @@ namespace paceline::roles {
 /// The group to which the request is leased is the holder; the other groups are racers. The paper
 /// keeps the response of the group that finishes first. Here the holder always finishes and writes
 /// the response. Trajectories do not depend on drafters, so racers commit the same tokens as the
-/// holder. The holder uses a racer's tokens as a draft, so it lags the racer by at most one message
-/// and one step. A group can leave a race at any time.
+/// holder. The holder uses a racer's tokens as a draft, so it follows a faster racer at a distance
+/// of about one message and one step. A group can leave a race at any time.
 ///
 /// Racers send their tokens only to the holder, which passes them on to other racers. Every group
 /// verifies the tokens that it gets from other groups. Not thread-safe.
 class Races {
  public:
-  /// Messages with token ids of `vocab` or more are dropped. The mailbox outlives this.
+  /// Messages with token ids outside [0, vocab) are dropped. The mailbox outlives this.
   Races(Mailbox& mailbox, std::int32_t vocab) : mailbox_(mailbox), vocab_(vocab) {}
 
   /// Called by the holder when a group led by `racer` gets a copy of the request. `response`:
   /// number of response tokens so far. `key`: key of the race.
   void offer(RequestId id, std::size_t response, int racer, std::uint64_t key);
-  /// Called by a racer that takes the offer of a request. `response`: number of tokens offered.
+  /// Called by a racer that takes an offer. `response`: number of response tokens in the offer.
   void join(RequestId id, std::size_t response, int holder, std::uint64_t key);
   /// Whether this verifier only races for the request, and another group holds it.
   [[nodiscard]] bool races_for(RequestId id) const;
   /// All requests that this verifier only races for.
   [[nodiscard]] std::vector<RequestId> raced_for() const;
 
-  /// Tells the other groups which tokens were committed here. Does nothing if nobody races.
+  /// Tells the other groups which tokens were committed here. Does nothing if there is no race.
   void committed(RequestId id, std::span<const TokenId> tokens);
   /// Tells the other groups that the request is no longer generated here. Returns the race's key if
   /// this verifier only raced for the request, 0 otherwise.

@@ -27,8 +27,8 @@ RoleChange::Drain RoleChange::drain(const policy::RequestTable& requests) const 
     if (to != load.end()) ++to->second;
     drain.done = drain.done && (to != load.end() || destination == policy::kToTable);
   }
-  // If a racer's group ends, wait until the racer has the request or the race is over. Running
-  // races need no wait: each ends when its racer's group ends.
+  // If a racing group is to end, wait until it has the request or the race is over. A running
+  // race needs no wait: it ends with the racing group.
   for (const auto& [key, race] : requests.races())
     drain.done = drain.done && (race.running || !ends(race.group));
   for (const auto& [id, request] : requests.leased()) {

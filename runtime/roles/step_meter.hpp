@@ -19,12 +19,12 @@ class StepMeter {
   StepMeter(Role role, const Recorder& recorder, const Mailbox& mailbox)
       : role_(role), recorder_(recorder), mailbox_(mailbox) {}
 
-  /// Begins a step. The caller fills in the fields of the record that the meter cannot know.
+  /// Begins a step and returns its record. The caller fills in the fields that the meter does not.
   StepRecord& begin();
   /// The step computes nothing, because all requests wait for their KV. The rank counts as waiting
   /// from this step's beginning until the next step that computes rows.
   void wait();
-  /// The batch is empty, so the rank waits for no KV.
+  /// To be called when nothing runs: the rank then waits for no KV.
   void stop_waiting() { waits_since_ = -1; }
   void go_on();
   void end(const engine::StepResult& result, const engine::StepCounts& counts = {});

@@ -535,8 +535,8 @@ void Verifier::publish(bool force) {
       waiting_, [this](const Waiting& w) { return !races_.races_for(w.request.trajectory.id); }));
   status_.active = static_cast<std::int32_t>(status_.running.size()) - waits -
                    static_cast<std::int32_t>(conversations_.waiting());
-  // While a leased request waits for KV blocks, there is no room for another one. Requests that are
-  // only raced for take no room: they give way to leased requests.
+  // While a held request waits for room in the batch, the status reports no room for others.
+  // Requests that are only raced for take no room: they give way to held requests.
   status_.room = waits == 0 ? options_.max_batch - status_.active : 0;
   status_.kv_room = upcoming_.running() ? upcoming_.blocks_free() : ports_.batcher.blocks_free();
   if (options_.races && ports_.speculator != nullptr)

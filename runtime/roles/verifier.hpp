@@ -59,11 +59,11 @@ struct VerifierOptions {
   std::int32_t kv_block = 16;
   /// A lease is reported as about to end when it has at most this number of response tokens left.
   std::uint32_t lease_notice = 0;
-  /// Seconds between two flushes of finished responses. An idle verifier has flushed all of them.
+  /// Seconds between two flushes of finished responses. An idle verifier flushes at once.
   double flush_seconds = 5;
   policy::MoveCosts costs;  ///< decide how much of an arriving request's KV is transferred
   std::int32_t vocab = 0;
-  bool races = false;  ///< best-of-N: statuses name the drafter of each request
+  bool races = false;  ///< best-of-N is in use, so statuses name the drafter of each request
   ConversationLimits conversations = {};
 };
 

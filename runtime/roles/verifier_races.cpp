@@ -9,7 +9,7 @@ namespace paceline::roles {
 
 using namespace protocol;
 
-/// Begins the races that the coordinator has commanded: offers a copy of each request.
+/// Begins the races that the coordinator has commanded: offers each racer a copy of the request.
 void Verifier::let_race() {
   for (const Race& race : std::exchange(races_asked_, {})) {
     const auto waits = waiting(race.id);
@@ -82,8 +82,8 @@ void Verifier::end_race(RequestId id) {
   if (ports_.speculator != nullptr) ports_.speculator->leave(id);
 }
 
-/// Removes from the batch the requests whose races were given up. A request stays in the batch, and
-/// gets no tokens, while its KV is arriving, because its blocks are being written.
+/// Removes from the batch the requests whose races were given up. But while a request's KV is
+/// arriving, the request stays, without getting tokens, because its blocks are being written.
 void Verifier::remove_given_up() {
   for (const RequestId id : std::exchange(given_up_, {})) {
     if (kv_.arriving(id)) {
@@ -97,8 +97,8 @@ void Verifier::remove_given_up() {
   }
 }
 
-/// Makes room for request `id` by giving up a race: the race for this request if there is one,
-/// otherwise the latest race in the batch. Returns false if there is no race to give up.
+/// Gives up a race, because there is no room for request `id`: the race for `id` if this verifier
+/// only races for it, otherwise the last race in the batch. Returns false if there is no such race.
 bool Verifier::make_way(RequestId id) {
   if (races_.races_for(id)) {
     give_up(id);

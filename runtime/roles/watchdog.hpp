@@ -10,10 +10,10 @@
 
 namespace paceline::roles {
 
-/// The watchdog looks at the messages that the coordinator gets. If these show no progress for too
-/// long, a rank hangs: in a step, in a collective with a rank that is gone, or because its process
-/// was stopped. Then look() returns `stop`, so that groups hand in their requests. If no
-/// progress follows, look() returns `give_up`.
+/// The watchdog looks at the messages that the coordinator gets. If they show no progress for too
+/// long, some rank probably hangs: in a step, in a collective with a rank that is gone, or because
+/// its process was stopped. Then look() returns `stop`, so that the caller has groups hand in their
+/// requests. If no progress follows, look() returns `give_up`.
 ///
 /// The watch begins when a message first shows progress, because loading weights may take any time.
 /// A long pause between two calls of look() counts as one second: the whole job may have been
