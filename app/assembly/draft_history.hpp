@@ -12,8 +12,8 @@ namespace paceline::app {
 
 /// Name of the suffix drafter, in the history and in the plan's text, if its trees began with
 /// responses of earlier steps (speculation.history). Such drafters have their own record, because
-/// more of their drafts are accepted. A rank's suffix drafts in one role count under this name if
-/// the rank made more than half of them with such responses at hand.
+/// more of their drafts are accepted. A verifier's suffix drafts count under this name if it made
+/// more than half of them with such responses at hand.
 inline constexpr const char* kSuffixWithHistory = "suffix+history";
 
 /// Reads the history stored next to engine.profile; empty: there is none. If speculation.history is

@@ -36,9 +36,8 @@ std::string history_path(const Inputs& inputs) {
   return std::filesystem::path(inputs.config.output.directory + "/..").lexically_normal();
 }
 
-/// Limit on the tokens of earlier responses that are read for one prompt. Earlier responses get
-/// half of a rank's memory for suffix trees, and a rank works on at most max_batch prompts at a
-/// time.
+/// Limit on the tokens of earlier responses that are read for one prompt. A rank works on at most
+/// max_batch prompts at a time, and half of its memory for suffix trees is for these responses.
 std::size_t most_history(const Inputs& inputs) {
   return suffix_drafter(inputs)->max_memory / 2 / inputs.config.engine.max_batch /
          draft::SuffixTree::kTokenBytes;

@@ -1,6 +1,5 @@
-// The drafters of a plan: the drafters of each rank, and the list of a verifier's drafters (its
-// roster). Drafters run on verifiers and on "drafter ranks" (role `drafter`), which draft for
-// verifiers.
+// The drafters of a plan: the drafters of each rank, and a verifier's list of drafters (roster).
+// Drafters run on verifiers and on "drafter ranks" (role `drafter`), which draft for verifiers.
 #pragma once
 
 #include <cstdint>

@@ -58,9 +58,9 @@ io::ChoosePrompts choose_prompts(const Inputs& inputs) {
     if (outcome.lacking > 0) {
       const std::string what =
           fmt::format("{} with a response that got no reward", counted(outcome.lacking, "prompt"));
-      // With reward.required: all, no prompt is dropped for a missing reward, because another
-      // prompt would take its place. With `some`, prompts are dropped if enough others are left.
       const io::RewardSection& reward = inputs.config.reward;
+      // `all` forbids to drop these prompts, because others would take their places. `some` forbids
+      // it only if too few prompts are left.
       const bool wanted = reward.required == io::RewardsRequired::all ||
                           (reward.required == io::RewardsRequired::some && !sampling.enough());
       if (reward.method == io::RewardMethod::none && reward.required == io::RewardsRequired::all) {
