@@ -61,7 +61,7 @@ struct ReportArguments {
   std::string html;               ///< HTML file to write; empty: none
   std::string trace;  ///< trace file to write, allowed only if there is one run; empty: none
   bool json = false;  ///< print JSON
-  double pass = 0.5;  ///< a response passes with at least this reward (pass@k)
+  double pass = 0.5;  ///< least reward with which a response passes (pass@k)
 };
 /// Prints the rewards of finished or unfinished runs, and how their time, tokens and drafts were
 /// used. Needs no MPI.

@@ -22,7 +22,7 @@
 
 namespace paceline::app {
 
-// Rank 0 writes the costs of its own group. All groups must have one tensor-parallel degree.
+// Rank 0 writes the costs of its own group. All groups must have the same tensor-parallel degree.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments) {
   const SteadyClock clock;
   // Every rank verifies and drafts, whatever roles the configuration sets, so that all costs are

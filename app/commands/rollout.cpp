@@ -80,7 +80,7 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
     if (mpi.rank() != 0) return;
     const io::RewardSection& reward = inputs.config.reward;
     const bool scores = reward.method != io::RewardMethod::none;
-    // A new run tries the scorer first, so that its faults show before anything is written. A
+    // A new run tries the scorer first, so that a failure shows before anything is written. A
     // resumed run tries the scorer later, and only if responses are left to generate or score.
     const auto try_rewards = [&] {
       if (scores && standing.new_scorer(reward.command)) try_scorer(inputs);
@@ -122,7 +122,7 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
   bool announced = false;
   bool warned = false;
   const auto look = [&] {
-    // Before the first progress, the pulse looks for stopped ranks. After it, the watchdog does.
+    // Until the run's first progress, the pulse looks for stopped ranks. Then the watchdog does.
     pulse.turn(coordinator.changes() > 0);
     faults.watch();
     if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))

@@ -40,8 +40,7 @@ class Show {
           io::ResponseOrder(run_.manifest).size());
   }
 
-  /// Prints a prompt and responses. `which`: "4:1" for sample 1 of prompt 4, or "4" for all
-  /// samples.
+  /// Prints a prompt and responses. `which`: "4:1" for sample 1 of prompt 4, "4" for all samples.
   void print(const std::string& which) const {
     const std::size_t colon = which.find(':');
     const auto prompt = io::parse_unsigned(std::string_view(which).substr(0, colon));

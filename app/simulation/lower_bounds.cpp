@@ -14,7 +14,7 @@ namespace paceline::app {
 namespace {
 
 /// Number of requests whose times Bounds::longest() computes: those with the most tokens. Another
-/// takes longer only if far fewer of its draft tokens are accepted, or if it waits far longer.
+/// request takes longer only if it waits far longer, or far fewer of its draft tokens are accepted.
 constexpr std::size_t kLongest = 256;
 /// Largest number of groups per drafter rank that Bounds::work() tries.
 constexpr int kMostGroups = 16;
@@ -161,7 +161,7 @@ class Bounds {
   }
 
   const SimulationSetup& simulation_;
-  /// Costs by tensor-parallel degree if only one group has work (in an instance: only one rank).
+  /// Costs by tensor-parallel degree if only one group has work (simulation.instance: one rank).
   std::map<int, CostTable> alone_costs_;
   std::vector<Alone> alone_;
   std::vector<Drafter> drafters_;

@@ -28,7 +28,7 @@ struct SimulatedSurroundings {
   sim::Post& post;
   sim::BlockWire& blocks;
   const sim::AddressRange& kv_addresses;  ///< addresses of KV blocks that are never read
-  std::span<sim::Instance> instances;     ///< each has neighbouring ranks; empty: there are none
+  std::span<sim::Instance> instances;     ///< instances of consecutive ranks; empty: none
   std::function<void(const std::string&)> warn;
 };
 
