@@ -15,7 +15,7 @@
 namespace paceline::app {
 namespace {
 
-/// The interval of an attempt on the time line, in seconds.
+/// Interval of an attempt on the time line, in seconds.
 struct Span {
   double begin = 0;
   double length = 0;
@@ -43,7 +43,7 @@ Spans spans_of(const RecordedTelemetry& run) {
   return spans;
 }
 
-/// Divides a step into phases. `written`: seconds of the step in which files were written.
+/// Divides a step's time into phases, except `written`: seconds in which the rank wrote files.
 PhaseSeconds phases_of(const StepRecord& step, double written) {
   PhaseSeconds seconds;
   const double rows = std::max(1.0, static_cast<double>(step.prefill_tokens) + step.decode_tokens);
@@ -60,11 +60,11 @@ PhaseSeconds phases_of(const StepRecord& step, double written) {
   return seconds;
 }
 
-/// The writes of a rank in an attempt, in order of time.
+/// The writes of a rank in an attempt. They are added in order of time.
 class Writes {
  public:
   void add(const WriteRecord& write) { writes_.push_back(write); }
-  /// Seconds of writing between two moments.
+  /// Seconds of writing between the times `begin` and `end`.
   [[nodiscard]] double within(double begin, double end) const {
     double seconds = 0;
     auto write = std::partition_point(writes_.begin(), writes_.end(), [begin](const auto& w) {
@@ -80,8 +80,8 @@ class Writes {
   std::vector<WriteRecord> writes_;
 };
 
-/// Calls `use(bin, share)` for each bin that overlaps [begin, begin + length), with the share of
-/// the interval that lies in the bin. An empty interval lies in one bin.
+/// Calls `use(bin, share)` for each bin that overlaps [begin, begin + length). `share` is the part
+/// of the interval that lies in the bin, 0 to 1. An empty interval lies in one bin: its share is 1.
 template <typename Use>
 void spread(double begin, double length, double bin_seconds, int bins, const Use& use) {
   const auto bin_at = [&](double time) {
@@ -104,7 +104,7 @@ bool generates(const StepRecord& step) {
   return step.role == static_cast<std::uint32_t>(Role::verifier);
 }
 
-/// Response tokens that a step of a verifier committed.
+/// Response tokens that decoding committed in a step, without tokens sampled in a prefill.
 double committed(const StepRecord& step) {
   return static_cast<double>(step.decode_tokens) - step.drafted + step.accepted;
 }
@@ -191,8 +191,8 @@ class Builder {
       RankFigures& figures = rank(role.rank);
       present_[{role.rank, role.attempt}] = true;
       const double begin = at(role.attempt, role.row.start);
-      // Epoch 0 is the run's start. For a later epoch only the seconds of loading weights count.
-      // The rest of its preparation is short, and counts as idle.
+      // Epoch 0 is the attempt's start, and later epochs are changes of roles. A change adds only
+      // to `loading`. The rest of its preparation is short, and counts as `idle`.
       double start = 0;
       if (role.row.epoch == 0) {
         const double written = writes_[{role.rank, role.attempt}].within(
@@ -274,7 +274,7 @@ class Builder {
     }
   }
 
-  /// Adds the rest of each rank's time, which no other phase took, to `idle`.
+  /// Sets `idle` to the part of each rank's time that no other phase took.
   void idle() {
     for (const auto& [key, unused] : present_) {
       const Span& span = spans_.at(key.second);
@@ -299,9 +299,9 @@ class Builder {
       double leased = -1;
       int moves = 0;
       bool stopped = false;
-      std::set<std::uint32_t> turns;     // lengths at ends of turns; a resumed run repeats some
-      std::optional<double> turn_ended;  // end of a turn without an answer yet
-      std::optional<ResponseFigures> response;  // the last record; a resumed run can have several
+      std::set<std::uint32_t> turns;  // tokens at ends of turns; a resumed run repeats some turns
+      std::optional<double> turn_ended;  // time of the last turn's end, until its answer comes
+      std::optional<ResponseFigures> response;  // its last end; a resumed run can record several
     };
     std::map<RequestId, Known> known;
     for (const auto& [event, attempt, number] : run_.events) {
@@ -445,7 +445,7 @@ RunFigures figures_of(const RecordedTelemetry& run, int bins) { return Builder(r
 
 namespace {
 
-/// Text that follows "of the ranks' time went to" in largest_loss().
+/// Words for a phase, to follow "of the ranks' time went to" in largest_loss().
 const char* work_of(Phase phase) {
   switch (phase) {
     case Phase::starting:
@@ -471,7 +471,7 @@ std::string largest_loss(const RunFigures& figures) {
   for (const Phase phase : {Phase::starting, Phase::loading, Phase::idle, Phase::communication,
                             Phase::flush, Phase::other, Phase::sample})
     losses[phase] = seconds[phase];
-  if (figures.drafted > 0) {  // the part spent on refused drafts is a loss
+  if (figures.drafted > 0) {  // only the part spent on refused draft tokens is a loss
     losses[Phase::verify] = seconds[Phase::verify] *
                             static_cast<double>(figures.drafted - figures.accepted) /
                             static_cast<double>(figures.drafted);

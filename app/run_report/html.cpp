@@ -33,7 +33,7 @@ svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; }
 </style>
 )";
 
-// Colors by Phase. Readers with red-green blindness can tell them apart (Okabe and Ito).
+// Colors by Phase: three greys, and Okabe and Ito's palette for readers with color blindness.
 constexpr std::array<const char*, kPhases> kColors{"#cccccc", "#888888", "#56b4e9", "#0072b2",
                                                    "#009e73", "#e69f00", "#cc79a7", "#d55e00",
                                                    "#000000", "#f0e442", "#f2f2f2"};
@@ -59,7 +59,7 @@ void name_progress(Plot& plot, const RunFigures& figures) {
     plot.mark(figures.finished_by(share), fmt::format("{:.0f} %", 100 * share));
 }
 
-/// Points of a line that is level within each bin.
+/// Points of the plot of `value` over time, as a line that is level within each bin.
 template <typename Value>
 std::vector<std::pair<double, double>> steps_of(const RunFigures& figures, const Value& value) {
   std::vector<std::pair<double, double>> points;
@@ -70,7 +70,7 @@ std::vector<std::pair<double, double>> steps_of(const RunFigures& figures, const
   return points;
 }
 
-/// The upper end of an axis: a little above the greatest value of any bin.
+/// The upper end of an axis: a little above the greatest value of all bins, or 1 if this is 0.
 template <typename Value>
 double axis_top(const RunFigures& figures, const Value& value) {
   double most = 0;
@@ -78,13 +78,13 @@ double axis_top(const RunFigures& figures, const Value& value) {
   return most > 0 ? 1.05 * most : 1;
 }
 
-/// The phase that took the largest part of a bin; nullopt: the rank was not in the job then.
+/// The phase that took the largest part of a rank's bin; nullopt: the rank was not in the job then.
 std::optional<Phase> largest_phase(const PhaseSeconds& seconds) {
   if (!(seconds.sum() > 0)) return std::nullopt;
   return seconds.largest();
 }
 
-/// A row for each rank. Each bin has the color of the phase that took the largest part of it.
+/// A plot with a row for each rank. Each bin of a row has the color of its largest_phase().
 std::string rank_timeline(const RunFigures& figures) {
   const auto ranks = static_cast<double>(figures.ranks.size());
   if (figures.ranks.empty()) return "";
@@ -134,7 +134,7 @@ std::string drafts_over_time(const RunFigures& figures) {
   return plot.text();
 }
 
-/// A histogram of the lengths of responses; its bins are equally wide on a logarithmic axis.
+/// A histogram of the lengths of responses. Bins are equally wide on the logarithmic axis.
 std::string lengths(const RunFigures& figures) {
   constexpr int kBins = 40;
   if (figures.responses.empty()) return "";

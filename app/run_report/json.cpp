@@ -60,7 +60,7 @@ Json responses_json(const NamedRun& run) {
     ++reasons[paceline::name_of(response.reason)];
     tokens += response.tokens;
   }
-  // If dynamic sampling chose prompts, only responses in the run's file count as finished.
+  // If dynamic sampling chose prompts, only responses in trajectories.h5 count as "finished".
   const bool chosen = run.rewards && run.rewards->choice;
   const std::uint64_t finished = chosen ? run.rewards->responses : f.responses.size();
   Json json = {{"finished", finished},

@@ -1,4 +1,4 @@
-// Prompts of a run that contain pictures, with their responses, for a report in HTML.
+// A run's prompts that contain pictures, with some responses, for a report in HTML.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace paceline::app {
 
 struct ReportedPicture {
   std::string name;      ///< file name or other source, and size in patches
-  std::string data_uri;  ///< the embedded picture; empty: `absence` says why
+  std::string data_uri;  ///< the embedded picture; empty: `absence` says why it is not shown
   std::string absence;
 };
 
@@ -32,7 +32,7 @@ struct PicturedPrompt {
   std::string ground_truth;
   std::vector<ReportedPicture> pictures;
   std::vector<ReportedResponse> responses;  ///< the first responses to the prompt
-  std::uint64_t others = 0;                 ///< number of responses not shown
+  std::uint64_t others = 0;                 ///< number of further responses to it, not shown
 };
 
 /// A run's first prompts with pictures.
@@ -42,11 +42,11 @@ struct PicturedPrompts {
 };
 
 /// Reads a stored run's first 12 prompts with pictures, and the first two responses to each,
-/// finished or not. Embeds JPEG, PNG and WebP files of at most 64 KiB unchanged, up to 1 MiB in
-/// all. Says why other pictures are not shown. Throws IoError if responses cannot be read.
+/// finished or not. Embeds JPEG, PNG and WebP files of at most 64 KiB each, up to 1 MiB in all. For
+/// other pictures, sets `absence`. Throws IoError if responses cannot be read.
 [[nodiscard]] PicturedPrompts pictured_prompts(const io::StoredRun& run);
 
-/// The report's section with these prompts; empty: no prompt contains a picture.
+/// The report's section about these prompts, in HTML; empty: there are none.
 [[nodiscard]] std::string html_of(const PicturedPrompts& pictured);
 
 }  // namespace paceline::app

@@ -12,30 +12,30 @@
 
 namespace paceline::app {
 
-/// A title and rows of cells; the first row names the columns. Reports for a terminal and in HTML
-/// have the same tables.
+/// A title and rows of cells. The first row has the names of the columns. Reports for a terminal
+/// and in HTML have the same tables.
 struct Table {
   std::string title;
   std::vector<std::vector<std::string>> rows;
 };
 
-/// The tables of a run, in the order of a report. Tables without data are left out.
+/// The tables of a run's `figures`, in the order of a report. Tables without data are left out.
 [[nodiscard]] std::vector<Table> tables_of(const RunFigures& figures);
-/// The run in a few lines: tokens, seconds, speed, why responses ended, the largest loss of time.
+/// A few lines about a run: for example its tokens, seconds and largest loss of time.
 [[nodiscard]] std::vector<std::string> headline_of(const RunFigures& figures);
-/// A line about the progress of an unfinished run; empty: it is complete, or `rewards` is nullopt.
+/// A line about an unfinished run's progress; empty: the run is complete, or `rewards` is nullopt.
 [[nodiscard]] std::string progress_of(const std::optional<RewardFigures>& rewards);
 
-/// A run in a report, which may compare several runs.
+/// One of the runs in a report.
 struct NamedRun {
   std::string name;
   RunFigures figures;
-  std::optional<RewardFigures> rewards = {};  ///< nullopt: the run's responses are not known
-  PicturedPrompts pictured = {};              ///< filled for a report in HTML
+  std::optional<RewardFigures> rewards = {};  ///< nullopt: a simulation, or unreadable responses
+  PicturedPrompts pictured = {};              ///< filled only for a report in HTML
 };
 [[nodiscard]] Table comparison_of(const std::vector<NamedRun>& runs);
 
-/// A line with the counts of dynamic sampling; empty: the run is unfinished or did not use it.
+/// A line with the counts of dynamic sampling; empty: `run` has no RewardFigures::choice.
 [[nodiscard]] std::string choice_of(const NamedRun& run);
 
 /// The whole report, as text for a terminal.
@@ -43,8 +43,8 @@ struct NamedRun {
 
 [[nodiscard]] std::string html_of(const std::vector<NamedRun>& runs);
 
-/// The report as JSON, with an object for each run: {"schema_version": 1, "runs": [...]}. Names of
-/// values are fixed. Values are in seconds, tokens, bytes and shares (0 to 1); null: not known.
+/// The report as JSON: {"schema_version": 1, "runs": [...]}, with an object for each run. Keys are
+/// fixed within a schema version. Shares are 0 to 1; null: not known, or there is no such value.
 [[nodiscard]] std::string json_of(const std::vector<NamedRun>& runs);
 
 }  // namespace paceline::app

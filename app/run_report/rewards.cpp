@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kLengths = 10;
 
-/// The scored responses to a prompt.
+/// The scored responses to a prompt: their counts, and their least and greatest reward.
 struct Group {
   std::uint32_t responses = 0;
   std::uint32_t pass = 0;
@@ -17,8 +17,8 @@ struct Group {
   float most = 0;
 };
 
-/// Returns 1 - C(n - c, k) / C(n, k) for c passes among n responses. Computes the quotient as a
-/// product of factors between 0 and 1, because C(n, k) itself could overflow.
+/// Returns 1 - C(n - c, k) / C(n, k) for c passes among n responses. `k`: at most n. Computes the
+/// quotient as a product of factors between 0 and 1, because C(n, k) itself could overflow.
 double chance(const Group& group, std::uint32_t k) {
   const std::uint32_t fail = group.responses - group.pass;
   if (fail < k) return 1;

@@ -25,11 +25,11 @@ struct RewardFigures {
   std::uint64_t responses = 0;  ///< finished responses
   std::uint64_t weight_version = 0;
 
-  /// Numbers of prompts that dynamic sampling kept and dropped. The rest were undecided at the end.
+  /// Counts of prompts in dynamic sampling. Prompts neither kept nor dropped were not decided.
   struct Choice {
-    std::uint64_t prompts = 0;
+    std::uint64_t prompts = 0;  ///< all prompts of the run
     std::uint64_t kept = 0;
-    std::uint64_t dropped = 0;  ///< decided prompts with equal or missing rewards
+    std::uint64_t dropped = 0;  ///< prompts dropped for equal or missing rewards
   };
   std::optional<Choice> choice;  ///< nullopt: no dynamic sampling, or the run is not complete
 
@@ -39,11 +39,11 @@ struct RewardFigures {
   double least = 0;
   double most = 0;
 
-  /// pass@k: the chance that at least one of k responses to a prompt passes. With c passes among n
-  /// scored responses, the unbiased estimate is 1 - C(n - c, k) / C(n, k).
+  /// pass@k: the chance that at least one of k responses to a prompt passes. If c of a prompt's n
+  /// scored responses pass, the unbiased estimate is 1 - C(n - c, k) / C(n, k).
   struct PassAt {
     std::uint32_t k = 0;
-    double rate = 0;            ///< mean of the estimates over `prompts`
+    double rate = 0;            ///< mean estimate over the prompts that `prompts` counts
     std::uint64_t prompts = 0;  ///< number of prompts with k or more scored responses
   };
   std::vector<PassAt> pass;  ///< k: 1, 2, 4, ..., largest number of scored responses to a prompt
@@ -60,13 +60,13 @@ struct RewardFigures {
     std::uint32_t to = 0;    ///< tokens of the longest response
     std::uint64_t responses = 0;
     double mean = 0;           ///< mean reward
-    std::uint64_t tokens = 0;  ///< sum over the responses
+    std::uint64_t tokens = 0;  ///< sum of the responses' tokens
   };
   std::vector<Length> by_length;
   /// Pearson's correlation of reward and length; NaN: all rewards or all lengths are equal.
   double correlation = std::numeric_limits<double>::quiet_NaN();
 
-  [[nodiscard]] double pass_at(std::uint32_t k) const;  ///< rate for this k; NaN: `pass` lacks it
+  [[nodiscard]] double pass_at(std::uint32_t k) const;  ///< rate for this k; NaN: `pass` lacks k
 };
 
 /// Computes the statistics. `threshold`: least reward that passes. The caller sets the fields of

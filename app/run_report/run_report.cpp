@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Throws UsageError if the report would overwrite a file of the run.
+/// Throws UsageError if the report would overwrite a file of a run. `run`: the run's directory.
 void refuse_overwriting(const ReportArguments& arguments, const std::string& run) {
   for (const std::string& output : {arguments.html, arguments.trace}) {
     for (const char* name : {".", "run.json", "telemetry.h5", "trajectories.h5"}) {
@@ -54,7 +54,7 @@ std::vector<std::string> runs_of(const std::string& path) {
 }
 
 /// Adds reward statistics of the run at `path` and, if `shows` is set, its prompts with pictures.
-/// Adds nothing for a simulation, which has no responses.
+/// Adds nothing for a simulation, which has no responses. If responses are unreadable, warns.
 void take_responses(const std::string& path, double threshold, bool shows, NamedRun& into) {
   fs::path directory = path;
   if (!fs::is_directory(directory)) directory = directory.parent_path();

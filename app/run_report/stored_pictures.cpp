@@ -33,7 +33,7 @@ std::string_view type_of(std::span<const std::byte> file) {
   return "";
 }
 
-/// Embeds pictures within the limits above.
+/// Embeds the pictures of a run that are within the limits above.
 class Embedder {
  public:
   explicit Embedder(const io::StoredRun& run) : files_(run.prompts, run.paths.front()) {}

@@ -9,14 +9,14 @@ namespace paceline::app {
 namespace {
 
 constexpr double kWidth = 800;
-constexpr double kLeft = 70;  // room for names and numbers of the y axis
+constexpr double kLeft = 70;  // room for the y axis's label, names and numbers
 constexpr double kRight = 20;
-constexpr double kLegend = 5;  // left end of the legend; the names of all phases then just fit
-constexpr double kTop = 34;    // room for the legend and words of marks
+constexpr double kLegend = 5;  // left end of the legend, so that the names of all phases fit
+constexpr double kTop = 34;    // room for the legend
 constexpr double kBottom = 40;
-constexpr double kLetter = 6.6;  // about the width of a letter of height 12
+constexpr double kLetter = 6.6;  // about the mean width of a letter in a font of size 12
 
-/// A short text of the number, e.g. "250 k".
+/// A short text for the number, e.g. "250 k".
 std::string number(double value) {
   if (value != 0 && std::abs(value) < 1e-3) return fmt::format("{:.3g}", value);
   double unit = 1;

@@ -18,8 +18,8 @@ struct Axis {
 
   /// The place of a value on the axis, 0 to 1.
   [[nodiscard]] double place(double value) const;
-  /// About five round values on the axis. On a logarithmic axis: powers of ten and, if the axis
-  /// spans less than a factor of 1000, also 2 and 5 times each power.
+  /// About five round values on the axis. If the axis is logarithmic: powers of ten and, if `most`
+  /// is less than 1000 times `least`, also 2 and 5 times each power.
   [[nodiscard]] std::vector<double> ticks() const;
 };
 
@@ -36,7 +36,7 @@ class Plot {
   /// Draws a vertical line with a word at its top, or lower if the word would overlap the word of
   /// the previous mark. Marks must be added from left to right.
   void mark(double x, const std::string& word);
-  /// Writes a word left of the y axis at the value `y`. The axis then has no ticks.
+  /// Writes a word left of the y axis at the value `y`. The y axis then has no ticks.
   void name(double y, const std::string& word);
   /// Adds a color and its meaning to the legend above the plot, to the right of earlier entries.
   void legend(const std::string& color, const std::string& word);
@@ -50,7 +50,7 @@ class Plot {
   Axis y_axis_;
   double height_;
   double legend_end_ = 0;
-  double marked_ = 0;  ///< right end of the last mark's word
+  double marked_ = 0;  ///< right end of the last mark's word, in SVG units
   int row_ = 0;        ///< row of the last mark's word
   bool names_ = false;
   std::string body_;

@@ -29,7 +29,7 @@ std::string name_of(const RunFigures& figures, RequestId id) {
   return fmt::format("{}:{}", figures.number_of(id.prompt), id.sample);
 }
 
-/// The end of a table's title, which explains prompt numbers in brackets; empty: there are none.
+/// The end of a table's title. It explains prompt numbers in brackets; empty: `kept` is nullopt.
 std::string note_on_brackets(const RunFigures& figures) {
   return figures.kept
              ? "; numbers in brackets are numbers in the run, of prompts that were not kept"
@@ -38,7 +38,7 @@ std::string note_on_brackets(const RunFigures& figures) {
 
 std::string host_of(const RankFigures& rank) { return rank.host.empty() ? "-" : rank.host; }
 
-/// Least, mean and greatest seconds of a rank in each phase, and the rank with the greatest value.
+/// Least, mean and greatest seconds of a rank in each phase, and the rank with most seconds.
 Table phases(const RunFigures& figures) {
   Table table{"Where the time went, seconds a rank",
               {{"phase", "min", "mean", "max", "of rank", "on", "%"}}};

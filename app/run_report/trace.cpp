@@ -12,7 +12,7 @@
 namespace paceline::app {
 namespace {
 
-constexpr int kSteps = 0;  // thread numbers within a process of the trace
+constexpr int kSteps = 0;  // this and the next two: thread numbers in each process of the trace
 constexpr int kTransfers = 1;
 constexpr int kWrites = 2;
 
@@ -30,7 +30,7 @@ const char* name_of(WriteRecord::Kind kind) {
   return "?";  // a damaged file
 }
 
-/// Returns the text with '?' for characters that JSON must escape, which only damaged files have.
+/// Returns the text with '?' for quotes, backslashes, control characters and non-ASCII bytes.
 std::string quoted(const std::string& text) {
   std::string plain;
   for (const char c : text) plain += c < ' ' || c == '"' || c == '\\' || c == 127 ? '?' : c;
@@ -46,7 +46,7 @@ class Trace {
       hosts_[{process.attempt, process.rank}] = quoted(process.host);
   }
 
-  /// The trace's process number for a rank of an attempt. Numbers follow the order of first use.
+  /// The trace's process number for a rank of an attempt. The first use of a process names it.
   int process(std::uint32_t attempt, std::uint32_t rank) {
     const auto [at, added] =
         processes_.emplace(std::pair(attempt, rank), static_cast<int>(processes_.size()));
@@ -71,7 +71,7 @@ class Trace {
         process, thread, begin, 1e6 * seconds, arguments);
   }
 
-  /// Microseconds from the run's start to `time`, which is in seconds from the attempt's start.
+  /// Microseconds from the run's start to `time`, which is in seconds since the attempt's start.
   [[nodiscard]] double at(std::uint32_t attempt, double time) const {
     const auto begin = begins_.find(attempt);
     return (begin == begins_.end() ? 0 : begin->second) + 1e6 * time;
@@ -89,7 +89,7 @@ class Trace {
     events_ += '}';
   }
 
-  std::map<std::uint32_t, double> begins_;  ///< [attempt] microseconds from the run's start
+  std::map<std::uint32_t, double> begins_;  ///< [attempt] start, in microseconds of the run
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::string> hosts_;  ///< (attempt, rank)
   std::map<std::pair<std::uint32_t, std::uint32_t>, int> processes_;
   std::string events_;
@@ -115,7 +115,7 @@ std::string trace_of(const RecordedTelemetry& run) {
             step.requests, step.prefill_tokens, step.decode_tokens, step.drafted, step.accepted,
             step.kv_blocks_used));
     double next = begin;
-    // A step's record has only the total seconds of its collectives, so they get no slices.
+    // Collectives get no slices, because a step's record has only the sums of their seconds.
     for (const auto& [name, seconds, communication] :
          {std::tuple("draft", step.draft_duration, 0.0),
           std::tuple("forward", step.forward_duration, step.sum_duration),

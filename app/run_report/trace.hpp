@@ -1,4 +1,4 @@
-// A run's steps as a trace for Perfetto and Chrome (chrome://tracing).
+// A run's telemetry as a trace for Perfetto and Chrome (chrome://tracing).
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace paceline::app {
 
-/// Returns JSON in which each rank of each attempt (start or resume) is a process. Steps, KV
-/// transfers and writes are on three threads of the process, and a step contains its phases. Times
-/// are microseconds since the first attempt began. Takes 300 to 500 bytes of memory for each step.
+/// Returns JSON in which each rank of each attempt (start or resume) is a process. Steps with their
+/// parts, KV transfers and writes are on three threads of the process. Times are microseconds since
+/// the first attempt began. Takes 300 to 500 bytes of memory for each step.
 [[nodiscard]] std::string trace_of(const RecordedTelemetry& run);
 
 }  // namespace paceline::app

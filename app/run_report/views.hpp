@@ -8,8 +8,8 @@
 
 namespace paceline::app {
 
-/// Three tables: turns of responses, waits for the environment's answers, and KV in the KV pool
-/// while requests waited. A table without data has only its row of column names.
+/// Three tables: turns of responses, waits for the environment's answers, and KV that the KV pool
+/// held while requests waited. A table without data has only its row of column names.
 [[nodiscard]] std::vector<Table> turn_tables(const RunFigures& figures);
 /// A plot of the number of responses by number of turns; empty: the run has no conversations.
 [[nodiscard]] std::string turns_of_responses(const TurnFigures& figures);
@@ -22,7 +22,7 @@ namespace paceline::app {
 [[nodiscard]] Table reward_table(const std::vector<NamedRun>& runs);
 /// Tables of one run: pass@k, prompts by their rewards, and reward by length. Omits empty tables.
 [[nodiscard]] std::vector<Table> reward_tables(const RewardFigures& figures);
-/// A plot of each run's mean reward, run by run; empty: fewer than two runs have rewards.
+/// A plot of each run's mean reward; empty: fewer than two runs have scored responses.
 [[nodiscard]] std::string reward_curve(const std::vector<NamedRun>& runs);
 /// A plot of mean rewards by response length; empty: no response is scored.
 [[nodiscard]] std::string reward_by_length(const RewardFigures& figures);
