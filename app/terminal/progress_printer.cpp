@@ -14,7 +14,7 @@
 namespace paceline::app {
 namespace {
 
-/// The time at which the next line is due after a line at `now`.
+/// The time, in seconds, at which the next line is due after a line at `now`.
 double next_line(double now) {
   for (const double at : {1.0, 2.0, 5.0}) {
     if (now < at) return at;
@@ -22,7 +22,7 @@ double next_line(double now) {
   return (std::floor(now / 10) + 1) * 10;
 }
 
-/// The counts in a line, as text. Each request of the run is in exactly one count.
+/// The counts of requests as text. Each request of the run is in exactly one count.
 std::string counts_text(const roles::Progress& progress) {
   std::string text = fmt::format("{}/{} finished", progress.finished, progress.total);
   if (progress.unflushed > 0) text += fmt::format(", {} not on disk yet", progress.unflushed);
@@ -31,7 +31,7 @@ std::string counts_text(const roles::Progress& progress) {
   return text + fmt::format(", {} waiting", progress.waiting);
 }
 
-/// The first `parts` that fit the terminal's width. If room is left, a bar comes before them.
+/// A line of the first `parts` that fit the terminal's width. If room is left, a bar comes first.
 std::string bar_line(double done, std::vector<std::string> parts) {
   const auto columns = static_cast<std::size_t>(std::max(1, terminal_columns() - 1));
   const auto joined = [&] { return fmt::format("{}", fmt::join(parts, ", ")); };

@@ -13,11 +13,11 @@ namespace paceline::app {
 
 /// Shows progress. If stderr is a terminal, redraws a bar there. If not, for example under a
 /// launcher, prints a line after 0, 1, 2, 5 and 10 seconds, and then every ten seconds. The run's
-/// log always gets these lines. The counts in a line add up to all requests. Used by one thread.
+/// log gets these lines in both cases. Used by one thread.
 class ProgressPrinter {
  public:
   ProgressPrinter();
-  /// Prints progress when a line or a redraw is due. `now`: seconds.
+  /// Prints progress if a line or a redraw is due. `now`: seconds since the start or resume.
   void update(double now, const roles::Progress& progress);
   /// Prints at once, on a line of its own, that the run is stopping.
   void stopping(const std::string& why);
@@ -31,7 +31,7 @@ class ProgressPrinter {
 
   bool terminal_;
   bool stopping_ = false;
-  double next_draw_ = 0;  ///< time at which the bar is next redrawn, on a terminal
+  double next_draw_ = 0;  ///< on a terminal: time at which the next redraw of the bar is due
   double next_line_ = 0;  ///< time at which the next line is due
   double last_rate_time_ = 0;
   std::uint64_t last_tokens_ = 0;

@@ -18,15 +18,15 @@ constexpr std::uint8_t kAlive = 0;
 constexpr std::uint8_t kLast = 1;
 constexpr double kLongestPause = 1;  // seconds between two pulses
 /// The pause between pulses is at most limits.stall divided by this number. A pulse and its answer
-/// take about two pauses, and so come well within limits.stall.
+/// take about two pauses, which is well below limits.stall.
 constexpr double kPulses = 8;
-/// If rank 0 is silent, rank 1 ends the job. Other ranks wait this many seconds longer, and end the
-/// job if rank 1 has stopped as well.
+/// If rank 0 is silent, rank 1 ends the job. Ranks above 1 wait this many seconds longer than rank
+/// 1 before they end the job, in case rank 1 has stopped as well.
 constexpr double kOthersLater = 10;
 constexpr double kForEver = std::numeric_limits<double>::infinity();
 
 std::atomic<double> g_patience{kForEver};
-// State of rank 0's PulsingLoop.
+// State of rank 0's PulsingLoop objects.
 std::atomic<int> g_loops{0};
 std::atomic<std::uint64_t> g_turns{0};
 std::atomic<bool> g_watches_others{false};
@@ -69,7 +69,7 @@ Pulse::~Pulse() {
 }
 
 void Pulse::sleep() {
-  // At the end of the job all ranks wait here for rank 0's final pulse, so the pauses are short.
+  // At the end of the job all ranks wait until rank 0's final pulse is received. So pause briefly.
   constexpr std::chrono::milliseconds kAtEnd(1);
   std::unique_lock lock(mutex_);
   if (ending_) {
@@ -109,14 +109,14 @@ bool Pulse::ending() {
   return ending_;
 }
 
-/// Whether rank 0 is in a PulsingLoop that has made no turn since the last look.
+/// Whether rank 0 is in a PulsingLoop that has made no turn since the last call of this function.
 bool Pulse::loop_stands() {
   const std::uint64_t turns = g_turns;
   return std::exchange(turns_, turns) == turns && g_loops > 0;
 }
 
-/// Sends a pulse to the ranks that have received the previous pulse. At most one pulse to a rank is
-/// in flight, even if the rank has stopped.
+/// Sends a pulse to each rank that has received its previous pulse. So at most one pulse to a rank
+/// is in flight, even if the rank has stopped.
 void Pulse::beat(std::uint8_t pulse) {
   pulse_ = pulse;
   for (int rank = 1; rank < static_cast<int>(peers_.size()); ++rank) {
@@ -143,7 +143,7 @@ bool Pulse::all_taken() {
   return all;
 }
 
-/// Receives rank 0's pulses. Returns true after the final pulse. Ends the job if rank 0 is silent.
+/// Receives pulses. Returns true after the final pulse. Ends the job if rank 0 is silent too long.
 bool Pulse::listen() {
   silent_ += passed_;
   int heard = 0;

@@ -18,16 +18,16 @@
 namespace paceline::app {
 
 /// From construction to destruction a thread of rank 0 sends a pulse to every other rank about once
-/// a second. The send is synchronous: it completes when a thread of the other rank receives the
-/// pulse. Rank 0 takes this completion as the answer. A rank that has not heard from rank 0 for
-/// limits.stall seconds ends the job with exit code 70 and a message that names rank 0. If a rank
-/// has not answered for this time, rank 0 ends the job with a message that names the rank. Work of
-/// a rank may take any time, because pulses have a thread of their own. There is one exception:
-/// while rank 0 is in a PulsingLoop (below), it sends pulses only as long as the loop goes on. A
-/// rank does not count time in which its own pulse thread did not run, because the whole job may
-/// have been suspended then.
+/// a second, or more often. The send is synchronous: it completes when a thread of the other rank
+/// receives the pulse. Rank 0 takes this completion as the answer. If a rank has not heard from
+/// rank 0 for limits.stall seconds, the rank ends the job with exit code 70 and a message that
+/// names rank 0. If a rank has not answered for this time, rank 0 ends the job with a message that
+/// names the rank. Work of a rank may take any time, because pulses have a thread of their own.
+/// There is one exception: while rank 0 is in a PulsingLoop (below), it sends pulses only as long
+/// as the loop makes turns. Time in which the pulse thread of this process did not run does not
+/// count as silence of other ranks, because the whole job may have been suspended then.
 ///
-/// A process has one object of this class. In a job of one rank it does nothing.
+/// A process has one Pulse. In a job of one rank the Pulse does nothing.
 class Pulse {
  public:
   /// Collective. `advice`: end of the message about a stopped rank; may be empty.
@@ -39,8 +39,8 @@ class Pulse {
 
  private:
   struct Peer {
-    MPI_Request request = MPI_REQUEST_NULL;  ///< last pulse to this rank, until it is received
-    double silent = 0;                       ///< seconds for which this pulse has been in flight
+    MPI_Request request = MPI_REQUEST_NULL;  ///< send of the last pulse; null: it is received
+    double silent = 0;                       ///< seconds of silence counted since this send
   };
   void run();
   void beat(std::uint8_t pulse);
@@ -58,9 +58,9 @@ class Pulse {
   std::vector<Peer> peers_;  ///< on rank 0: [ranks], entry 0 unused
   MPI_Request heard_ = MPI_REQUEST_NULL;
   std::uint8_t pulse_ = 0;  ///< pulse being sent or received
-  double silent_ = 0;       ///< seconds since rank 0 was last heard
-  double looked_ = 0;       ///< time of the last look
-  double passed_ = 0;       ///< silence to add for the time since the last look, seconds
+  double silent_ = 0;       ///< seconds of silence counted since rank 0 was last heard
+  double looked_ = 0;       ///< time of the thread's last look for pulses
+  double passed_ = 0;       ///< seconds of silence that the present look adds
   std::uint64_t turns_ = 0;
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -73,15 +73,15 @@ class Pulse {
 void set_patience(std::optional<double> seconds);
 
 /// Ties rank 0's pulses to a loop while this object lives: rank 0 sends no pulse while the loop
-/// makes no turn, for example when a file system hangs. Not for loops that wait for other ranks.
+/// makes no turn, for example when a file system hangs. No turn may block on another rank.
 class PulsingLoop {
  public:
   PulsingLoop();
   ~PulsingLoop();
   PulsingLoop(const PulsingLoop&) = delete;
   PulsingLoop& operator=(const PulsingLoop&) = delete;
-  /// Counts a turn of the loop. `watches_others`: the loop itself notices a stopped rank, and knows
-  /// whether the stop matters. The Pulse of rank 0 then does not look for stopped ranks.
+  /// Counts a turn of the loop. `watches_others`: the loop itself looks for stopped ranks, so rank
+  /// 0's Pulse does not. Unlike the Pulse, the loop may know whether the run needs a stopped rank.
   void turn(bool watches_others);
 };
 

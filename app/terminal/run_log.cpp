@@ -18,7 +18,7 @@ namespace {
 std::atomic<int> g_file{-1};
 static_assert(std::atomic<int>::is_always_lock_free);
 
-/// Text and path of a log whose file is not open yet.
+/// State of a log whose file is not open yet.
 struct Waiting {
   std::mutex mutex;
   bool keeps = false;
@@ -93,7 +93,7 @@ void RunLog::join(const std::string& directory) {
     const std::lock_guard guard(w.mutex);
     w.path = (std::filesystem::path(directory) / kRunLogName).string();
   }
-  keep_in_log("");  // writes the text so far
+  keep_in_log("");  // opens the file and writes the text kept so far, if there is any
 }
 
 void keep_in_log(std::string_view text) noexcept {

@@ -1,8 +1,8 @@
 // The log of a run, DIR/paceline.log. It keeps the messages to the user for later readers. Programs
-// that read a run ignore it.
+// that read a run ignore the log.
 //
 // Each message is appended with one write, so that ranks do not mix their lines, and a killed run
-// leaves whole lines. Each start or resume of the run (an attempt) appends a part of its own:
+// leaves whole lines. Each attempt (a start or resume of the run) appends a part of its own:
 //
 //   == start 2 of this run, 2026-01-31 18:04:12 UTC, 4 ranks
 //   ...
@@ -16,7 +16,7 @@ namespace paceline::app {
 
 inline constexpr const char* kRunLogName = "paceline.log";
 
-/// The log of one process, which has one RunLog at a time. While it exists, each text that
+/// The log of one process, which has one RunLog at a time. While a RunLog exists, each text that
 /// terminal.hpp writes to the user, except by draw(), also goes to paceline.log. If the file cannot
 /// be written, the text is lost and the run goes on. One thread makes, opens and destroys the
 /// RunLog. Any thread may write messages.
@@ -24,15 +24,15 @@ class RunLog {
  public:
   /// Keeps text in memory until the log is opened.
   RunLog();
-  /// Writes the time of the end, if this rank called open().
+  /// Closes the file. If open() has succeeded, first writes the line "== ended ...".
   ~RunLog();
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
   /// For rank 0: opens the file, and appends `heading` (an example is at the top of this file) and
-  /// the text so far. Returns the reason if the file cannot be opened, else "".
+  /// the text kept so far. If the file cannot be opened, returns the reason, else "".
   [[nodiscard]] std::string open(const std::string& directory, const std::string& heading);
-  /// For every other rank: opens the file as soon as this rank has text for it.
+  /// For every other rank: names the file, which is opened as soon as this rank has text for it.
   void join(const std::string& directory);
 
  private:

@@ -16,8 +16,8 @@
 namespace paceline::app {
 namespace {
 
-// A request to stop may reach a rank twice, from the launcher and from the scheduler. Two signals
-// less than this many seconds apart count as one.
+// A request to stop may reach a rank twice, from the launcher and from Slurm. Signals less than
+// about this many seconds after the first signal belong to the same request.
 constexpr long kSameRequestSeconds = 2;
 
 std::atomic<long> g_first{0};  // monotonic second of the first signal, plus 1; 0: no signal
@@ -45,7 +45,7 @@ std::uintptr_t take_hex(std::string_view& text) {
   return value;
 }
 
-// The path in a line of /proc/self/maps if the line's range holds the address, else empty.
+// The path in a line of /proc/self/maps, if the line's range contains the address; else empty.
 std::string_view path_of_mapping(std::string_view line, std::uintptr_t address) {
   const std::uintptr_t begin = take_hex(line);
   if (!line.starts_with('-')) return {};
@@ -90,7 +90,7 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
     while (true) ::pause();  // another thread reports the error
   }
   const std::string_view path = file_mapped_at(info->si_addr);
-  if (path.empty()) {  // no mapped file, so a bug: the fault recurs, and ends the process
+  if (path.empty()) {  // no file is mapped: a bug. The fault recurs, and ends the process
     std::signal(signal, SIG_DFL);
     return;
   }
@@ -124,7 +124,7 @@ void watch_signals() {
   action.sa_flags = SA_SIGINFO;
   sigemptyset(&action.sa_mask);
   sigaction(SIGBUS, &action, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);  // a closed terminal must not end the run
+  std::signal(SIGPIPE, SIG_IGN);  // the run must go on when the reader of its output has ended
   std::signal(SIGXFSZ, SIG_IGN);  // a write past the file size limit then fails, with a message
 }
 

@@ -3,14 +3,14 @@
 
 namespace paceline::app {
 
-/// Makes SIGUSR1 and SIGTERM set a flag from this call on. A second signal more than about two
-/// seconds later ends the process with exit code 75. If a mapped file has shrunk or its disk fails,
-/// the handler of SIGBUS prints the file's name, and ends the process with exit code 74.
+/// From this call on, the first SIGUSR1 or SIGTERM sets a flag. A further one, about two seconds or
+/// more after the first, ends the process with exit code 75. If the bytes of a mapped file cannot
+/// be read, the handler of SIGBUS prints the file's name, and ends the process with exit code 74.
 void watch_signals();
 /// Makes SIGUSR1 and SIGTERM end the process at once, for commands that have nothing to resume. If
-/// one of these signals has already come, ends the process now, with exit code 75.
+/// one of these signals came before this call, ends the process now, with exit code 75.
 void end_at_signals();
-/// Sets the rank of this process. Ranks above 0 wait for rank 0 to report a failed file first.
+/// Sets the rank of this process. Ranks above 0 let rank 0 report an unreadable mapped file first.
 void know_rank(int rank);
 /// Whether a signal to stop has come. Thread-safe.
 [[nodiscard]] bool stop_signalled();

@@ -1,5 +1,5 @@
 // Results that a job keeps from one training step to the next (watch.hpp). A result is used again
-// until a value that it depends on changes. These values change on all ranks or on none.
+// until a value on which the result depends changes. Such a value changes on all ranks or on none.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ class Standing {
   explicit Standing(bool resident = false) : resident_(resident) {}
   [[nodiscard]] bool resident() const { return resident_; }
 
-  /// The tokenizer of these files. It is loaded only if the files' texts have changed since the
+  /// The tokenizer of these files. Loads it only if the files' texts have changed since the
   /// previous step, which is rare in one training. Throws as Tokenizer::load() does.
   [[nodiscard]] std::shared_ptr<const io::Tokenizer> tokenizer(io::TokenizerFiles files);
 
@@ -33,8 +33,8 @@ class Standing {
     return std::exchange(eos_, now);
   }
 
-  /// Costs from costs_of_run(), measured again only if ranks, roles, shapes or settings have
-  /// changed. New weights of the same shapes and new prompts do not change costs. Collective.
+  /// Returns the result of the last costs_of_run(). Calls it again only if ranks, roles, shapes or
+  /// settings have changed. New weights of the same shapes do not change costs. Collective.
   [[nodiscard]] const CostsByDegree& costs(const MeasuringRank& rank, std::size_t responses);
 
   /// The lines of `text` that the previous step's text lacks; all lines in the first step. `text`:
@@ -50,12 +50,12 @@ class Standing {
   [[nodiscard]] const Clock& clock() const { return clock_; }
 
  private:
-  /// Conditions that costs depend on.
+  /// Conditions on which costs depend.
   struct Conditions {
     CostConditions of_rank;
     policy::Placement placement;
     std::vector<std::string> drafters;  ///< names and shapes of drafters
-    std::string settings;               ///< settings on which costs depend
+    std::string settings;               ///< settings that affect costs
     bool operator==(const Conditions&) const = default;
   };
 

@@ -10,7 +10,7 @@ namespace paceline::app {
 
 /// Writes the text unchanged. Never fails, because a closed or full stderr must not end a run.
 void write_to_user(std::string_view text) noexcept;
-/// Writes the text; safe in a signal handler.
+/// Like write_to_user(), but safe in a signal handler. Skips the log if its file is not open yet.
 void write_from_handler(std::string_view text) noexcept;
 /// Writes the text to stderr but not to the log, for example a bar that is redrawn.
 void draw(std::string_view text) noexcept;
