@@ -247,8 +247,7 @@ void Coordinator::add_work() {
 }
 
 /// Leases waiting requests to all groups with room, in descending order of free KV blocks (Seer's
-/// SelectInstance). Idle groups do not report, so to lease only to reporting groups would miss
-/// them.
+/// SelectInstance). Idle groups do not report, so leases after reports alone would not reach them.
 void Coordinator::lease_to_any() {
   std::vector<policy::GroupState> with_room;
   std::copy_if(run_.groups.begin(), run_.groups.end(), std::back_inserter(with_room),
@@ -379,7 +378,7 @@ void Coordinator::foresee() {
   for (const auto& [leader, foreseen] : keys) send(leader, foreseen);
 }
 
-/// Forgets the KV that a group which ends has stored. The next holders must compute it again.
+/// Forgets the KV that an ending group has stored. The next holders must compute this KV again.
 void Coordinator::forget_stored(int leader) {
   std::vector<std::uint64_t> keys = requests_.forget_stored(leader);
   if (!keys.empty()) send(leader, DropKv{std::move(keys)});

@@ -45,7 +45,7 @@ struct Progress {
 
 struct CoordinatorOptions {
   std::uint64_t seed = 1;  ///< noise seed for prompts that have no seed of their own
-  policy::LeaseTerms terms{.max_tokens = 1024};  ///< limits of response lengths and leases' KV
+  policy::LeaseTerms terms{.max_tokens = 1024};  ///< limits of responses; KV that a lease needs
   /// Picture files of the prompts; null if no prompt has pictures. Outlives the coordinator.
   PictureSource* pictures = nullptr;
   /// Dynamic sampling, which decides from rewards which prompts begin and when the run is over. It
@@ -136,7 +136,7 @@ class Coordinator final : public protocol::Participant {
   /// The scheduler's view of the run. A report updates only the entry of the group that sent it,
   /// because there can be a thousand groups, each of which reports every few steps.
   policy::RunState run_;
-  std::vector<Trajectory> unbegun_;  ///< requests that dynamic sampling holds back, the last first
+  std::vector<Trajectory> unbegun_;  ///< requests that dynamic sampling holds back, last one first
   std::set<int> verifiers_;          ///< leaders of all present and past groups
   std::size_t unforeseen_ = 0;       ///< reports that foresee() has counted since it last acted
   std::size_t placements_ = 0;       ///< completed changes of roles

@@ -21,7 +21,7 @@ constexpr double kLookSeconds = 1;  ///< seconds between two searches for expire
 }  // namespace
 
 // Applies updates before it answers fetches and asks for missing tokens. After a request's move, a
-// later update by the old verifier may fill the gap before the new verifier's tokens.
+// later update by the old verifier may fill the gap that the new verifier's tokens leave.
 Turn DraftServer::turn() {
   Turn turn;
   const auto the_first_server = [this](const Address& from, const EarlierFound&) {

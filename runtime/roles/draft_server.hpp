@@ -64,7 +64,7 @@ class DraftServer final : public protocol::Participant {
   struct Teller {
     Address at;
     draft::LogClient client = 0;
-    std::uint64_t offset = 0;  ///< number of response tokens before those that were sent
+    std::uint64_t offset = 0;  ///< number of response tokens before the sent ones
   };
   std::map<RequestId, Teller> gaps_;  ///< by request: the last verifier that sent such tokens
   std::vector<draft::LoggedText> texts_;

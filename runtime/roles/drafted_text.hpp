@@ -21,7 +21,7 @@ struct DraftedToken {
 struct DraftedChain {
   std::vector<DraftedToken> tokens;
   std::size_t sent = 0;    ///< number of tokens sent to the verifier
-  bool exhausted = false;  ///< drafters found no more; asked again only after a verifier's message
+  bool exhausted = false;  ///< drafters found no more; drafting goes on after a verifier's message
 
   [[nodiscard]] std::size_t size() const { return tokens.size(); }
   [[nodiscard]] int unsent() const { return static_cast<int>(tokens.size() - sent); }

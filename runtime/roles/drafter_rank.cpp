@@ -188,7 +188,7 @@ void DrafterRank::waste(std::size_t tokens, std::size_t of_branches) {
   summary_.most_wasted = std::max(summary_.most_wasted, static_cast<std::uint32_t>(tokens));
 }
 
-/// Counts a chain's first `agreed` tokens as right and, if `tokens` has more, the next as wrong.
+/// Counts a chain's first `agreed` tokens as right, and the next as wrong if it was refuted.
 void DrafterRank::tally(const DraftedChain& chain, std::size_t agreed,
                         std::span<const TokenId> tokens) {
   summary_.accepted += agreed;
@@ -500,9 +500,9 @@ void DrafterRank::take_draft(const draft::DraftSlot& slot, std::int32_t drafter,
   summary_.drafted += static_cast<std::uint64_t>(slot.count);
 }
 
-/// Sends new tokens of branches, and of chains: complete pieces, and shorter pieces that no drafter
-/// can extend. If the verifier has no drafted token of a request's chain, a piece of any length is
-/// sent, so that the verifier's next step has a draft.
+/// Sends all new tokens of branches. Of chains it sends complete pieces, and shorter pieces that no
+/// drafter can extend. If the verifier has no drafted token of a request's chain, a piece of any
+/// length is sent, so that the verifier's next step has a draft.
 void DrafterRank::send_due() {
   std::map<int, Drafts> drafts;  // by verifier
   const auto send = [&](const OpenRequest& r, DraftedChain& chain, DraftPiece piece) {

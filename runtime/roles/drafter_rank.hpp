@@ -33,7 +33,7 @@ struct DrafterOptions {
   /// For the first drafter that can draft branches: seconds of a call that drafts one token for
   /// each row, by number of rows. If this is empty, branches are drafted only if `shuffle` is set.
   CostCurve calls = {};
-  std::uint64_t shuffle = 0;     ///< seed for random numbers of branches; 0: as many as pay off
+  std::uint64_t shuffle = 0;     ///< seed for drawing the number of branches; 0: as many as pay off
   DType features = DType::bf16;  ///< type of the target's features, if a drafter reads them
 };
 
@@ -119,7 +119,7 @@ class DrafterRank final : public protocol::Participant {
   [[nodiscard]] int window() const {
     return eager() ? options_.window.most() : options_.window.tokens;
   }
-  /// Number of tokens in a complete piece. A piece is the part of a draft that is sent at a time.
+  /// Number of tokens in a complete piece. A piece is the part of a draft that one message has.
   [[nodiscard]] int piece() const { return eager() ? 1 : options_.window.tokens; }
   [[nodiscard]] int most_ahead() const { return protocol::most_ahead(window()); }
   [[nodiscard]] bool at_limit(const OpenRequest& r) const {
@@ -150,7 +150,7 @@ class DrafterRank final : public protocol::Participant {
   std::vector<DraftTally> tallies_;
   std::int32_t branching_ = -1;  ///< index of the drafter that drafts branches; -1: none does
   policy::AcceptanceModel acceptance_;
-  policy::FadingShare second_choices_;  ///< share of right ones where the first choice is wrong
+  policy::FadingShare second_choices_;  ///< share that is right where the first choice is wrong
   std::uint32_t drawn_ = 0;             ///< random numbers drawn
   double answered_ = -1;                ///< time of the last DraftCommits; -1: none yet
   double between_answers_ = 0;          ///< average seconds between DraftCommits; 0: not known

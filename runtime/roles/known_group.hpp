@@ -23,7 +23,7 @@ struct KnownGroup {
   /// A lease or a renewal that the group had not received when it sent its last status.
   struct Order {
     int requests = 0;
-    int blocks = 0;  ///< KV blocks that it needs
+    int blocks = 0;  ///< KV blocks that the order needs
   };
   std::deque<Order> on_their_way;
   Order all_on_their_way;  ///< sum of on_their_way

@@ -1,6 +1,6 @@
 // A verifier's part in moves of KV (messages.hpp explains moves). A request can leave for another
-// group, arrive from another group, or wait for its next lease. In a race (races.hpp), another
-// group generates the same response at the same time, and gets a copy of the request's KV.
+// group, arrive from another group, or wait for its next lease or turn. In a race (races.hpp),
+// another group generates the same response at the same time, and gets a copy of the request's KV.
 #pragma once
 
 #include <cstdint>
@@ -115,9 +115,9 @@ class KvExchange {
   /// fetches only the positions that split_move() selects; earlier positions are computed again.
   void fetch(RequestId id, policy::KeptKv kv);
 
-  /// Notes that a rank's share of a move has ended. The last share ends the move: fetched KV has
-  /// arrived, and a parcel is released. Returns whether this was the last share. Does nothing if
-  /// the rank has no share in a move with this key.
+  /// Notes that a rank's share of a move has ended. The last share ends the move: the KV has
+  /// arrived, or the parcel that kept it is released. Returns whether this was the last share. Does
+  /// nothing if the rank has no share in a move with this key.
   bool share_ended(int rank, const protocol::KvMoved& moved);
   /// Finds out which of the leader's shares have ended. Returns whether this ended any move.
   [[nodiscard]] bool settle();

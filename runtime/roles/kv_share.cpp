@@ -78,7 +78,7 @@ KvShare::~KvShare() {
   if (store_ != nullptr) held->push_back(store_->device().memory());
 }
 
-// Refuses sends that have yet to begin, so that the receivers do not wait for them.
+// Also refuses sends that have yet to begin, so that their receivers do not wait.
 bool KvShare::give_up() {
   constexpr auto kLongest = std::chrono::seconds(3);
   for (const auto& [key, under_way] : under_way_) {

@@ -219,7 +219,7 @@ void Verifier::enqueue(Admission request, const policy::KeptKv& kv, OptionalInde
   if (status_.stopped != 0) stop();  // hands in this request, too
 }
 
-// When the verifier reports its stop, all its responses are on disk, finished or not.
+// Hands in all requests. When the verifier reports its stop, all responses are on disk.
 void Verifier::stop() {
   upcoming_.end();
   for (Trajectory& partial : ports_.batcher.stop()) {

@@ -89,8 +89,8 @@ struct VerifierOptions {
 ///
 /// While the verifier has no request of this training step, it runs requests of the next training
 /// step that the coordinator sends (pregeneration.hpp). When a request of this training step
-/// arrives, those of the next step leave the batch after at most one decoding step. Statuses and
-/// step records do not include them.
+/// arrives, the next step's requests leave the batch after at most one decoding step. Statuses and
+/// step records do not include the next step's requests.
 class Verifier final : public protocol::Participant {
  public:
   Verifier(const VerifierPorts& ports, const VerifierOptions& options);
@@ -156,7 +156,7 @@ class Verifier final : public protocol::Participant {
   bool recorded_ = false;                    ///< some appended answers are not on disk yet
   double last_flush_ = 0;
   double last_status_ = 0;
-  bool changed_ = true;  ///< room or activity has changed since the last status
+  bool changed_ = true;  ///< `status_` has news to send
   bool stop_asked_ = false;
   bool over_ = false;
   std::uint32_t heard_of_ = 0;             ///< epoch of the last placement received
