@@ -17,7 +17,7 @@ class FreeRanges {
     std::int32_t first = 0;
     std::int32_t count = 0;
   };
-  /// Takes up to `most` adjacent places from the lowest free range. `count` is 0 if none is free.
+  /// Takes the first places, up to `most`, of the lowest free range. `count` is 0 if none is free.
   [[nodiscard]] Range take(std::int32_t most);
   void give(std::int32_t place);
   /// Takes all free places away from the row for good. Places in use stay in the row.
@@ -32,7 +32,7 @@ class FreeRanges {
   std::int32_t places_;  ///< number of places in the row
   std::int32_t free_;
   std::int32_t row_end_;  ///< one past the last place of the original row
-  /// Free ranges, no two of them adjacent: number of places by first place.
+  /// Number of places of each free range, by its first place. Adjacent ranges are merged.
   std::map<std::int32_t, std::int32_t> ranges_;
 };
 

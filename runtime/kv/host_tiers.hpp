@@ -19,7 +19,7 @@
 namespace paceline::kv {
 
 /// Copies between host memory and the rank's KV blocks. This class is for KV blocks in host memory;
-/// derived classes are for KV blocks in a GPU's memory. One thread uses each object.
+/// derived classes are for KV blocks in a GPU's memory. Each object is used by one thread.
 class OutsideMemory {
  public:
   virtual ~OutsideMemory() = default;
@@ -37,8 +37,9 @@ struct HostTiersOptions {
   std::function<void()> wake;
 };
 
-/// The tiers of one rank. One thread copies in memory and another uses the file, so that no copy
-/// waits for the disk. A unit takes memory from the system when it is first written.
+/// The tiers of one rank. One thread does the jobs in memory, another the jobs that use the file,
+/// so jobs in memory do not wait for the disk. A unit takes memory from the system when first
+/// written.
 class HostTiers final : public TierDevice {
  public:
   /// Throws IoError if no file can be made, or if there is no address space for all units.

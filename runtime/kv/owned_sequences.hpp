@@ -11,10 +11,10 @@
 
 namespace paceline::kv {
 
-/// Sequences in pools of equal size, one for each owner. All blocks of a sequence, even shared
-/// ones, are in one pool. Handles and block numbers, also in Work, are names that tell the owner
-/// (BlockOwner). A function without a comment does what its namesake in Sequences does. It acts on
-/// the pool of its sequence or parcel, or on all pools if it takes neither. Not thread-safe.
+/// Sequences in pools of equal size, one pool for each owner. All blocks of a sequence, even shared
+/// ones, are in one pool. Handles and block numbers, also in Work, Place and Parcel, are names that
+/// tell the owner (BlockOwner). A function without a comment acts like its namesake in Sequences,
+/// on the pool of its sequence or parcel, or on all pools if it takes neither. Not thread-safe.
 class OwnedSequences {
  public:
   /// `blocks`: number of blocks in each pool. `block`: positions per block.
@@ -61,7 +61,7 @@ class OwnedSequences {
   [[nodiscard]] Parcel share(Handle sequence);
   void release(const Parcel& parcel);
 
-  /// Resizes all pools to `blocks` blocks, or returns false and changes nothing if one cannot.
+  /// Resizes each pool to `blocks` blocks. If one pool cannot, returns false and changes nothing.
   [[nodiscard]] bool resize(std::int32_t blocks);
 
   [[nodiscard]] std::int32_t blocks() const;  ///< blocks of all pools together

@@ -40,12 +40,12 @@ void Sequences::drop(std::list<Prefix>::iterator prefix) {
   for (const Handle handle : left) find_source(handle, sequences_[handle].common, false);
 }
 
-/// idle_ is too large if prompts share blocks, because it counts a block once for each prompt.
+/// If prompts share blocks, idle_ is too large, because it counts a block once for each prompt.
 std::int32_t Sequences::blocks_idle() const {
   return positions_shared_ == 0 ? idle_ : blocks_droppable();
 }
 
-/// Number of blocks that become free if all prompts without open sequences are dropped.
+/// Number of blocks that would become free if all prompts without open sequences were dropped.
 std::int32_t Sequences::blocks_droppable() const {
   std::vector<std::int32_t> holders(pool_.size());
   std::int32_t idle = 0;
@@ -57,8 +57,8 @@ std::int32_t Sequences::blocks_droppable() const {
   return idle;
 }
 
-/// Drops prompts without open sequences until `blocks` blocks are free. Drops none if too few
-/// blocks can be freed.
+/// Drops prompts without open sequences until `blocks` blocks are free. Drops none if the
+/// free blocks and blocks_idle() together are too few. Returns whether `blocks` blocks are free.
 bool Sequences::make_room(std::int32_t blocks) {
   if (pool_.available() >= blocks) return true;
   if (pool_.available() + blocks_idle() < blocks) return false;
@@ -138,10 +138,10 @@ std::int32_t Sequences::blocks_there(const Prefix& prefix) const {
   return sequences_[prefix.owner].length / block_;
 }
 
-/// Chooses the source of `sequence`, the owner of its prompt: another prompt that has the greatest
-/// number of leading blocks in common, but at most `most`. If `waits`, blocks that the source's
-/// owner has yet to compute are included. Only open() sets `waits`, so a prompt waits only for
-/// prompts opened before it, and no two prompts wait for each other.
+/// Chooses the source of `sequence`, which owns its prompt: the other prompt that can share the
+/// greatest number of leading blocks, but at most `most`. If `waits`, a source whose owner is not
+/// paused can share blocks that it has yet to compute. Only open() sets `waits`, so a prompt waits
+/// only for prompts opened before it, and no two prompts wait for each other.
 void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   Sequence& s = sequences_[sequence];
   s.common = 0;
@@ -154,7 +154,7 @@ void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
     const std::int32_t there = blocks_there(*other);
     const bool comes = waits && !other->ready && !sequences_[other->owner].paused;
     const std::int32_t blocks = std::min({common / block_, most, comes ? most : there});
-    // Of two prompts with equally many blocks in common, one that has computed them is preferred.
+    // Of two prompts that can share equally many blocks, one that has computed them is preferred.
     const bool sooner =
         s.common > 0 && blocks == s.common && there >= blocks && blocks_there(*s.source) < blocks;
     if (blocks <= s.common && !sooner) continue;
@@ -166,8 +166,8 @@ void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
 }
 
 /// Takes over the blocks that the sequence waits for, if their source, another prompt, has computed
-/// them. If it has not, and if its owner is paused, the sequence takes over those leading blocks
-/// that some prompt has computed already.
+/// them. If the source has not, and its owner is paused, the sequence takes over only the leading
+/// blocks that some prompt has computed already.
 void Sequences::graft(Handle sequence) {
   Sequence& s = sequences_[sequence];
   if (!s.grafts) return;
@@ -244,8 +244,8 @@ bool Sequences::ready(Handle sequence) {
   return !s.waits && !s.grafts;
 }
 
-// An owner whose prompt is incomplete shares its first `common` blocks. Others share, or will
-// share, the prompt's blocks before the last, and a copy overwrites the last.
+// An owner whose prompt is incomplete shares its first `common` blocks. Other sequences share, or
+// will share, the prompt's blocks before the last one, and a copy overwrites the last one.
 std::int32_t Sequences::own_from(Handle sequence) const {
   const Sequence& s = at(sequence);
   return (s.owner && !s.prefix->ready ? s.common : last_block(s) + 1) * block_;
@@ -264,8 +264,8 @@ void Sequences::fork(Handle sequence) {
 }
 
 // Called when the owner has computed the whole prompt. From then on siblings can fork. The owner
-// goes on in a copy of the prompt's last block. Siblings copy the same block, because they can fork
-// before the owner's copy is made.
+// goes on in a copy of the prompt's last block. Siblings copy the original too, not the owner's
+// copy, because they can fork before the owner's copy is made.
 void Sequences::share_prompt(Handle sequence) {
   Sequence& s = sequences_[sequence];
   Prefix& prefix = *s.prefix;
@@ -286,8 +286,8 @@ void Sequences::advance(Handle sequence, std::int32_t rows) {
 }
 
 /// Returns the block in which the last pass wrote the row of `position`. If a copy into the table's
-/// block is pending, the row is in the block to be copied. Moves must read and write this block
-/// too, because they are done before copies.
+/// block is pending, the row is in the source of the copy. Moves must read and write the source,
+/// because moves are done before copies.
 std::int32_t Sequences::written_block(const Sequence& s, std::int32_t position) const {
   const std::int32_t block = s.table.at(position / block_);
   const auto copy = std::ranges::find_if(copies_, [&](const auto& c) { return c.to == block; });
@@ -332,8 +332,8 @@ void Sequences::roll_back(Handle sequence, std::int32_t length) {
   s.length = length;
 }
 
-// Hands an incomplete prompt over to a sibling that waits for it, if any. The sibling becomes the
-// owner. It gets the prompt's blocks except the last one, because it has one of its own.
+// Makes a sibling that waits for the incomplete prompt its owner, if there is one. The sibling gets
+// the prompt's blocks except the last one, because it has a last block of its own.
 void Sequences::hand_over_prompt(Handle sequence) {
   Sequence& s = sequences_[sequence];
   for (Handle other = 0; other < static_cast<Handle>(sequences_.size()); ++other) {
@@ -366,7 +366,7 @@ void Sequences::forget(Handle sequence) {
   free_.push_back(sequence);
 }
 
-// Releases blocks. Drops pending copies into those that become free, which may get new holders.
+// Releases blocks. Drops pending copies into freed blocks, because these may get new holders.
 void Sequences::give_back(std::span<const std::int32_t> blocks) {
   for (const std::int32_t block : blocks) {
     if (block < 0) continue;

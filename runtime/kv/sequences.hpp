@@ -1,17 +1,17 @@
-// Bookkeeping of sequences in a pool of KV blocks, the target's or a draft model's. A sequence's
-// block table lists the blocks that hold its KV. The bytes are in the backend. Moves and copies of
-// bytes are handed over as work to be done before the next forward pass.
+// Bookkeeping of the sequences in the KV pool of the target or of a draft model. A sequence's block
+// table lists the blocks that hold its KV. The bytes are in the backend. Moves and copies of bytes
+// are handed over as work to be done before the next forward pass.
 //
 // The n responses to a prompt are siblings and share the prompt's blocks. The sibling that is
 // opened first is the owner: it computes these blocks. The other siblings wait for the blocks and
-// then fork: each shares all prompt blocks except the last one. It copies this last block, the
-// original, because it computes the prompt's last position again to sample the token after it. The
-// owner also goes on in a copy of the original. So nobody writes a shared block.
+// then fork. A forked sibling shares all prompt blocks except the last one, the original. It writes
+// into a copy of the original, because it computes the prompt's last position again to sample the
+// next token. The owner also goes on in a copy of the original. So nobody writes a shared block.
 //
 // Prompts with a common beginning, for instance the same system prompt, share the full blocks of
 // this beginning, which is found by comparing tokens. The owner of the prompt opened first computes
-// these blocks. Owners of later prompts wait for the blocks, except while the first owner is
-// paused.
+// these blocks, and the owners of later prompts wait for them. If the first owner is paused, a
+// later owner takes over the blocks computed so far, and computes the others itself.
 //
 // A sequence can also begin as a branch of another sequence, at some point of the other's response.
 // The branch shares the full blocks before this point, and copies the partly filled block there.
@@ -29,8 +29,8 @@
 
 namespace paceline::kv {
 
-/// The number of an open sequence, small enough to index the caller's own tables. After close(),
-/// another sequence can get the same number.
+/// The number of an open sequence, small enough to index the caller's own tables. After close() or
+/// detach(), another sequence can get the same number.
 using Handle = std::int32_t;
 
 /// A change to a sequence's block table: entry `index` is `block` from now on. A copy of the tables
@@ -66,7 +66,7 @@ struct Place {
 /// KV blocks that stay in use independently of sequences, to be sent or stored.
 struct Parcel {
   std::vector<std::int32_t> blocks;  ///< [blocks_for(positions)]
-  std::int32_t positions = 0;        ///< positions stored in the blocks
+  std::int32_t positions = 0;        ///< number of positions whose KV is in the blocks
 };
 
 /// The sequences in one pool. Not thread-safe. Functions that take a handle throw std::logic_error
@@ -77,8 +77,8 @@ class Sequences {
   Sequences(std::int32_t blocks, std::int32_t block);
 
   /// Number of blocks, of `block` positions each, that a sequence of `positions` positions takes
-  /// when it is alone in the pool. One of these blocks is a copy of the prompt's last block: the
-  /// sequence goes on in the copy, and the original is kept for siblings.
+  /// when it is alone in the pool. This includes both the prompt's last block, which is kept for
+  /// siblings, and the copy of it in which the sequence goes on.
   [[nodiscard]] static constexpr std::int32_t blocks_needed(std::int64_t positions,
                                                             std::int32_t block) {
     return blocks_for(positions, block) + 1;
@@ -92,9 +92,9 @@ class Sequences {
                                            std::int32_t positions,
                                            std::span<const TokenId> tokens = {});
   /// Opens a sequence with room for `positions` positions, as a branch that begins with the first
-  /// `length` positions of `of`. These must be computed, no moves may be pending, and `of` must
-  /// stay open until the next work is done. Returns nothing and changes nothing if the pool is too
-  /// full, if the prompt's KV is incomplete, or if `length` is less than the prompt's length.
+  /// `length` positions of `of`. These must be computed, no move by keep() may be pending, and `of`
+  /// must stay open until the next work is done. Returns nothing and changes nothing if the pool is
+  /// too full, if the prompt's KV is incomplete, or if `length` is less than the prompt's length.
   [[nodiscard]] std::optional<Handle> branch(Handle of, std::int32_t length,
                                              std::int32_t positions);
   /// Gives an open sequence room for `positions` positions in all. If the pool is too full, returns
@@ -102,8 +102,8 @@ class Sequences {
   [[nodiscard]] bool reserve(Handle sequence, std::int32_t positions);
   /// Positions that the sequence has room for.
   [[nodiscard]] std::int32_t reserved(Handle sequence) const;
-  /// Gives the sequence's blocks back and drops its pending moves. An owner of an incomplete prompt
-  /// hands it over to a waiting sibling. A complete prompt's KV stays until room is needed.
+  /// Gives the sequence's blocks back and drops its pending moves. An incomplete prompt that it
+  /// owns goes to a waiting sibling, if any. A complete prompt's KV stays until room is needed.
   void close(Handle sequence);
 
   /// Whether some sequence of this prompt is open, or the prompt's KV is kept.
@@ -128,8 +128,8 @@ class Sequences {
   /// The places of positions [first, length()) of a sequence. Valid until the next work is done.
   [[nodiscard]] std::vector<Place> places(Handle sequence, std::int32_t first) const;
 
-  /// The first position, a multiple of block(), from which on the blocks are the sequence's own.
-  /// ready() does not replace own blocks, so KV computed elsewhere can be written into them.
+  /// The first position, a multiple of block(), from which on ready() neither replaces nor
+  /// overwrites the table's blocks. So KV computed elsewhere can be written into these blocks.
   [[nodiscard]] std::int32_t own_from(Handle sequence) const;
 
   /// Counts the next `rows` positions as computed. Their KV must be in their places already.
@@ -146,12 +146,13 @@ class Sequences {
   void take_work(Work& work);
   [[nodiscard]] bool has_work() const;
 
-  /// Closes the sequence but keeps the blocks that have its KV, to be sent or stored. All work must
-  /// have been taken and done. To attach a parcel's KV to another sequence: open() the sequence,
-  /// write the KV into the blocks of its table(), and advance() it.
+  /// Closes the sequence but keeps the blocks that have its KV, to be sent or stored. The parcel is
+  /// empty if the prompt's KV is incomplete, or the sequence still waits for it. All work must have
+  /// been taken and done. To attach a parcel's KV to another sequence: open() the sequence, write
+  /// the KV into the blocks of its table(), and advance() it.
   [[nodiscard]] Parcel detach(Handle sequence);
-  /// Makes a parcel of a sequence's full blocks, to be sent while the sequence goes on. The
-  /// sequence writes none of these blocks again. All work must have been taken and done.
+  /// Makes a parcel of the sequence's full blocks, which the sequence writes no more, to be sent
+  /// while it goes on. As for detach(), work must be done first, and the parcel may be empty.
   [[nodiscard]] Parcel share(Handle sequence);
   void release(const Parcel& parcel);
 
@@ -169,7 +170,7 @@ class Sequences {
   /// Number of blocks of prompts without open sequences, which are freed when room is needed.
   [[nodiscard]] std::int32_t blocks_idle() const;
   [[nodiscard]] std::int32_t block() const { return block_; }
-  /// Number of positions whose blocks sequences took over from other prompts so far.
+  /// Total number of positions whose blocks sequences have taken over from other prompts.
   [[nodiscard]] std::uint64_t positions_shared() const { return positions_shared_; }
 
  private:
@@ -185,15 +186,15 @@ class Sequences {
     bool open = false;
     std::int32_t prompt_length = 0;
     std::int32_t length = 0;
-    /// Blocks by position. While the sequence waits, all prompt blocks except the last are -1.
+    /// Blocks by position. While the sequence waits, all its prompt blocks but the last are -1.
     std::vector<std::int32_t> table;
     bool waits = false;     ///< waits for a sibling that computes the prompt
-    bool owner = false;     ///< computes the prompt for its siblings
+    bool owner = false;     ///< computes, or has computed, the prompt for its siblings
     bool branched = false;  ///< is a branch, or has had branches
     /// Block to which an owner will copy the prompt's last block, to go on in the copy; -1: none.
     std::int32_t spare = -1;
     std::list<Prefix>::iterator prefix;
-    std::int32_t common = 0;             ///< number of leading blocks to share with `source`
+    std::int32_t common = 0;             ///< number of leading blocks shared with `source`
     bool grafts = false;                 ///< waits until `source` has computed these blocks
     bool paused = false;                 ///< computes nothing for now
     std::list<Prefix>::iterator source;  ///< another prompt; valid while `grafts`
@@ -231,7 +232,7 @@ class Sequences {
   BlockPool pool_;
   std::vector<Sequence> sequences_;
   std::vector<Handle> free_;
-  std::list<Prefix> prefixes_;  ///< by the last open() of the prompt, oldest first
+  std::list<Prefix> prefixes_;  ///< in the order of each prompt's last open(), oldest first
   std::unordered_map<std::uint32_t, std::list<Prefix>::iterator> prefix_of_prompt_;
   /// Number of blocks of prompts without open sequences. A block that several of these prompts
   /// share is counted for each of them.

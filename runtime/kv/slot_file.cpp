@@ -57,7 +57,7 @@ std::string SlotFile::transfer(bool writes, std::int32_t first, std::span<const 
     const ssize_t done =
         writes ? pwritev(fd_, &left[at], count, offset) : preadv(fd_, &left[at], count, offset);
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0 && errno == EINVAL && direct_ && offset == begin) {  // O_DIRECT does not work here
+    if (done < 0 && errno == EINVAL && direct_ && offset == begin) {  // this disk refuses O_DIRECT
       direct_ = false;
       fcntl(fd_, F_SETFL, 0);
       continue;

@@ -1,4 +1,4 @@
-// A file of equal slots on a local disk. The file exists only while it is open.
+// A file of slots of equal size on a local disk. The file exists only while it is open.
 #pragma once
 
 #include <sys/uio.h>

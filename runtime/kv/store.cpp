@@ -142,7 +142,7 @@ void Store::settle() {
 
 void Store::advance() {
   for (;;) {
-    // Holds begin one at a time. Two holds that each had a part of the room would block each other.
+    // Holds begin one at a time. Two holds that each had a part of the room could block each other.
     bool holding = false;
     std::int32_t lacking = 0;
     std::uint64_t soonest = UINT64_MAX;  // least order of the entries that wait for room
@@ -177,7 +177,7 @@ void Store::advance() {
   counts_.most_on_disk = std::max(counts_.most_on_disk, counts_.on_disk);
 }
 
-/// Starts an operation's jobs as far as there is room. Returns the number of units that it lacks.
+/// Starts an operation's jobs as far as there is room. Returns the number of units still lacking.
 std::int32_t Store::start(Ticket ticket, Operation& operation) {
   std::int32_t lacking = 0;
   if (operation.entry != nullptr && !operation.entry->listed) operation.failed = true;
@@ -198,12 +198,12 @@ std::int32_t Store::start(Ticket ticket, Operation& operation) {
 
 std::int32_t Store::start_put(Ticket ticket, Operation& operation) {
   Entry& entry = *operation.entry;
-  if (entry.valid < operation.first + operation.next) {  // one of the blocks so far was damaged
+  if (entry.valid < operation.first + operation.next) {  // one of the entry's blocks was damaged
     operation.failed = true;
     return 0;
   }
   if (static_cast<std::int32_t>(entry.blocks.size()) > entry.valid)
-    return 0;  // the blocks to be replaced are in use
+    return 0;  // the blocks to be replaced are still in use
   while (operation.next < operation.count) {
     const FreeRanges::Range range =
         units_.take(std::min(size_.at_once, operation.count - operation.next));
@@ -286,7 +286,7 @@ void Store::conclude(Operation& operation) {
   if (operation.entry == nullptr) return;
   Entry& entry = *operation.entry;
   if (operation.first + operation.count > entry.valid)
-    operation.failed = true;  // the blocks were dropped meanwhile
+    operation.failed = true;  // some of the blocks were damaged or dropped meanwhile
   if (operation.kind == Kind::put) {
     entry.putting = false;
     if (operation.failed) {

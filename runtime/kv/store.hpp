@@ -1,8 +1,8 @@
 // A rank's part of the KV pool (Seer, section 4.2): the KV of requests that wait for their next
 // lease or turn. The store has two tiers: host memory and a local disk. KV is first put into
 // memory. If memory is short, the KV that will be needed last goes down to disk. It comes up again
-// ahead of need. The store starts jobs, which a TierDevice does. A unit is a block's place in
-// memory, a slot its place on disk.
+// before it is needed, if there is room. A TierDevice moves the bytes, in jobs that the store
+// starts. A unit is a block's place in memory, a slot its place on disk.
 #pragma once
 
 #include <cstddef>
@@ -28,16 +28,16 @@ struct StoreSize {
   std::int32_t at_once = 1;  ///< greatest number of blocks that one job moves
 };
 
-/// Numbers of blocks. Those in `in_memory` and `on_disk` are present numbers, all others are maxima
-/// or totals so far.
+/// Numbers of blocks: present numbers in `in_memory` and `on_disk`, maxima or totals so far in the
+/// other fields.
 struct StoreCounts {
   std::uint64_t in_memory = 0;
   std::uint64_t on_disk = 0;  ///< including blocks that are also in memory
   std::uint64_t most_in_memory = 0;
   std::uint64_t most_on_disk = 0;
   std::uint64_t put = 0;          ///< blocks stored
-  std::uint64_t from_memory = 0;  ///< copied from memory, to this rank or others
-  std::uint64_t from_disk = 0;    ///< copied from disk, to this rank or others
+  std::uint64_t from_memory = 0;  ///< blocks that gets and holds found in memory
+  std::uint64_t from_disk = 0;    ///< blocks that gets and holds read from disk
   std::uint64_t foreseen = 0;     ///< blocks in from_memory that had come up ahead of need
   std::uint64_t went_down = 0;    ///< written to disk
   std::uint64_t came_up = 0;      ///< read from disk ahead of need
@@ -64,25 +64,25 @@ class Store {
   /// its own KV would have to be dropped, or if blocks before `first` are missing. Nothing is then
   /// stored under the key. The caller must not change the blocks until the put has ended.
   [[nodiscard]] Ticket put(Key key, std::int32_t first, std::vector<std::byte*> blocks);
-  /// Copies stored blocks from index `first` on to `blocks`. Fails if some of the stored blocks are
-  /// missing or damaged; the contents of `blocks` are then undefined.
+  /// Copies stored blocks from index `first` on to `blocks`. Fails if some of them are missing or
+  /// damaged, or if a put under the key has not ended. The contents of `blocks` are then undefined.
   [[nodiscard]] Ticket get(Key key, std::int32_t first, std::vector<std::byte*> blocks);
   /// Brings all stored blocks from `first` on into memory, and keeps them there until let_go().
-  /// Fails if some of them are missing or damaged.
+  /// Fails if some of them are missing or damaged, or if a put under the key has not ended.
   [[nodiscard]] Ticket hold(Key key, std::int32_t first);
 
   /// Returns whether an operation succeeded, or nothing while it is under way. A ticket is invalid
   /// after its result was returned, but a successful hold's ticket stays valid until let_go().
   [[nodiscard]] std::optional<bool> ended(Ticket ticket);
-  /// The blocks of a successful hold(), in their order.
+  /// The memory of the blocks of a successful hold(), in their order.
   [[nodiscard]] std::vector<std::span<std::byte>> held(Ticket hold) const;
   void let_go(Ticket hold);
 
   /// Drops the KV of a key. Operations under way on this KV fail. Held blocks stay until let_go().
   void drop(Key key);
-  /// Sets the order in which keys will be needed. Keys that are not in the list follow those in it,
-  /// in the order in which they were first put. KV of the first keys in the list is read from disk
-  /// into memory as far as there is room.
+  /// Sets the order in which keys will be needed. Keys that are not in the list come after it, in
+  /// the order in which they were first put. As far as there is room, KV of the first keys in the
+  /// list is read from disk into memory.
   void need(std::span<const Key> keys);
 
   /// Handles the jobs that have ended, and starts the next ones. To be called whenever the device
@@ -108,11 +108,11 @@ class Store {
   struct Entry {
     Key key = 0;
     std::uint64_t serial = 0;
-    std::uint64_t order = 0;    ///< key in by_order_: entries are needed in this order
+    std::uint64_t order = 0;    ///< index in by_order_; entries of lower order are needed earlier
     std::vector<Block> blocks;  ///< blocks of the request's table
-    std::int32_t size = 0;      ///< number of blocks put, damaged ones included
-    std::int32_t valid = 0;     ///< number of leading valid blocks; the rest is freed when unused
-    int users = 0;              ///< number of gets under way and of holds not yet let go
+    std::int32_t size = 0;      ///< number of blocks put or being put, damaged ones included
+    std::int32_t valid = 0;     ///< number of leading valid blocks; others are freed when unused
+    int users = 0;              ///< number of gets under way and of holds begun but not let go
     int holds = 0;              ///< successful holds among the users
     bool putting = false;
     bool listed = true;  ///< false: dropped or lost
@@ -127,7 +127,7 @@ class Store {
     std::int32_t next = 0;            ///< number of the operation's blocks that were given to jobs
     std::vector<std::byte*> outside;  ///< [count] the caller's blocks; empty for a hold
     int jobs = 0;                     ///< number of the operation's jobs under way
-    bool begun = false;               ///< the hold has begun, and counts as a user
+    bool begun = false;               ///< the operation is a hold that has begun, and so is a user
     bool failed = false;
     bool over = false;
   };

@@ -1,4 +1,4 @@
-// How a store makes room: what goes down to disk, what comes up again, and what is lost.
+// How a store chooses the KV that goes down to disk, comes up again, or is lost for lack of room.
 #include <algorithm>
 #include <utility>
 
@@ -8,15 +8,16 @@ namespace paceline::kv {
 namespace {
 
 /// Limit on the number of jobs under way that write to disk, and also on the number that read from
-/// it ahead of need. With few jobs a request waits less for the disk. But no job starts during a
-/// step of this rank, so the jobs under way must keep the disk busy until the step ends. On a
-/// loaded machine 2 jobs used 60 % of the disk's bandwidth, and 4 jobs used all of it.
+/// it ahead of need. A get from disk has to wait for these jobs, so they should be few. But no job
+/// starts during a step of this rank, so the jobs under way must keep the disk busy until the step
+/// ends. On a loaded machine 2 jobs used 60 % of the disk's bandwidth, and 4 jobs used all of it.
 constexpr int kMostAhead = 4;
 
 }  // namespace
 
-/// Frees units of entries whose order is `after` or later, the latest first. Units whose blocks are
-/// also on disk are freed at once, others after a write to disk. Returns the number freed at once.
+/// Frees up to `units` units of entries without users, from the latest order down to `after`. Units
+/// whose blocks are also on disk are freed at once, others after a write. Returns the number of
+/// units freed at once.
 std::int32_t Store::make_room(std::int32_t units, std::uint64_t after) {
   const std::int32_t before = units_.free();
   for (auto at = by_order_.rbegin(); at != by_order_.rend() && units > 0; ++at) {
@@ -27,8 +28,8 @@ std::int32_t Store::make_room(std::int32_t units, std::uint64_t after) {
   return units_.free() - before;
 }
 
-/// Frees units of one entry, from its last block backwards. Returns how many units were freed, are
-/// being freed, or can be freed soon.
+/// Frees up to `units` units of one entry, from its last block backwards. Returns the number of
+/// units that were freed, are being freed, or can be freed soon.
 std::int32_t Store::make_room_of(const EntryRef& entry, std::int32_t units) {
   std::vector<Block>& blocks = entry->blocks;
   std::int32_t made = 0;
@@ -75,7 +76,7 @@ bool Store::free_copies() {
   return any;
 }
 
-/// Drops the entry that is needed last of those without users, and returns it; null: there is none.
+/// Drops the entry without users that is needed last. Returns it; null: all entries have users.
 Store::EntryRef Store::lose_last() {
   for (auto at = by_order_.rbegin(); at != by_order_.rend(); ++at) {
     const EntryRef entry = at->second;
@@ -93,8 +94,8 @@ Store::EntryRef Store::lose_last() {
   return nullptr;
 }
 
-/// Lets the latest unfinished operation fail if no room can become free, because no job is under
-/// way and there is no hold to let go. Returns whether an operation failed.
+/// Lets the latest unfinished operation fail if no job is under way and there is no hold to let go,
+/// because then no more room can become free. Returns whether an operation failed.
 bool Store::fail_stuck() {
   if (!jobs_.empty()) return false;
   for (const auto& [ticket, operation] : operations_) {
@@ -113,7 +114,7 @@ void Store::keep_reserve() {
   if (goes_down()) make_room(reserve_ - units_.free() - going_down_, 0);
 }
 
-/// Brings up the entries that are needed first, as many as fit in memory outside the reserve.
+/// Brings up the first entries of need()'s list, as many as fit in memory outside the reserve.
 void Store::bring_up() {
   std::int32_t room = size_.memory - reserve_;
   std::uint64_t last = 0;

@@ -1,5 +1,5 @@
-// A device, real or modelled, that moves a rank's stored KV between two tiers: the memory of its
-// host and a disk.
+// A device, real or modelled, with two tiers for a rank's stored KV: host memory and a disk. It
+// moves KV between the tiers, and between them and the rank's KV blocks.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ struct TierJob {
   Kind kind = Kind::take_in;
   std::vector<Block> blocks;
   /// Set by the job: error text if the disk failed, otherwise empty. After a failed go_down the
-  /// slots hold no valid data. After any other job that failed, no block is good.
+  /// slots hold no valid data. After any other failed job, no block is good.
   std::string failure;
 };
 

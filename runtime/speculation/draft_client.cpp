@@ -14,8 +14,8 @@ using namespace protocol;
 
 namespace {
 
-/// Limit, for each server, on unsent tokens of requests that have ended or left. Tokens beyond it
-/// are dropped.
+/// Limit, for each server, on unsent tokens of requests that have ended or left. A request's tokens
+/// that would exceed it are dropped.
 constexpr std::size_t kMostRests = std::size_t{64} << 10;
 
 }  // namespace
@@ -78,7 +78,7 @@ void DraftClient::end(RequestId id, bool ended, double now) {
     if (room) server.rest_tokens += rest.size();
     server.rests.push_back(
         {id, r.told, room ? std::vector(rest.begin(), rest.end()) : std::vector<TokenId>(), ended});
-    due_ = due_ || !ended;  // another verifier goes on with the response
+    due_ = due_ || !ended;  // the server needs the tokens before another verifier goes on
   }
   Group& group = groups_.at(id.prompt);
   --group.requests;

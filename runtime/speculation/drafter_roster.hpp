@@ -16,7 +16,7 @@ namespace paceline::speculation {
 enum class DrafterKind : std::uint8_t {
   ahead,  ///< the layout's drafter ranks, which use all drafters and draft for all verifiers
   own,    ///< a drafter on the verifier's own rank
-  tail,   ///< ranks that fell idle, and use one drafter for this verifier only (tail_drafters.hpp)
+  tail,   ///< ranks that fell idle and use one drafter, for this verifier only (tail_drafters.hpp)
 };
 
 /// One drafter, and the facts about it that a verifier needs.
@@ -27,9 +27,9 @@ struct RosterEntry {
   /// Probability that a token of the drafter is accepted, as estimated before the run.
   double acceptance = policy::kUnknownAcceptance;
   std::optional<DrafterCosts> costs = {};  ///< costs on the ranks that draft; absent: unknown
-  /// Drafts only on trial (Speculator) and where groups race to generate one response (races.hpp).
+  /// The drafter drafts only on trial (Speculator) and when groups race for a response (races.hpp).
   bool reserved = false;
-  /// Decides after each level of a draft tree whether the next is drafted; null: all are drafted.
+  /// Decides after each level of a draft tree whether to draft the next; null: all are drafted.
   std::shared_ptr<draft::Levels> levels = {};
   std::unique_ptr<draft::Drafter> drafter = {};  ///< null until the verifier's role is built
 

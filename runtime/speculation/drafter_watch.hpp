@@ -22,9 +22,9 @@ class DrafterWatch {
   /// seconds. The clock must outlive this object.
   DrafterWatch(int rank, double patience, const Clock& clock, Warn warn);
 
-  /// Notes that a step of the verifier has ended. This also ends a flood.
+  /// Notes that a step of the verifier has ended, which ends a flood. Warns if the rank is silent.
   void step_ended();
-  /// Notes whether the rank reads its messages. A rank with a full mailbox does not.
+  /// Notes whether the rank reads its messages, as far as its mailbox shows.
   void reads(bool reads);
   /// Notes that the rank was sent a message, which it must answer.
   void told();
@@ -34,7 +34,7 @@ class DrafterWatch {
   [[nodiscard]] bool floods();
   /// Notes that a message, or a part of it, made no sense. `what`: follows "sends" in the warning.
   void nonsense(const char* what);
-  /// Notes that a message was read.
+  /// Notes that a message of this worth was read.
   void heard(Worth worth);
 
   /// Tells the user how often each kind of trouble happened, if any did.

@@ -11,7 +11,7 @@
 
 namespace paceline::speculation {
 
-/// One of the drafts to join. Each parent is before its children, and its value is not lower.
+/// One of the drafts to join. A parent precedes its children, and its value is not below theirs.
 struct DraftPart {
   std::span<const TokenId> tokens;
   std::span<const std::int32_t> parents;  ///< [tokens] index of the parent; -1: committed text

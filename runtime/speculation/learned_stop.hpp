@@ -13,10 +13,10 @@ namespace paceline::speculation {
 /// Returns the stop network's input for a level of a draft (`frontier`: GrowingDraft::frontier).
 [[nodiscard]] policy::StopNetwork::Confidences confidences(std::span<const float> frontier);
 
-/// Decides at random whether a draft grows: a stop network gives the probability, and the noise of
+/// Decides at random whether a draft stops: a stop network gives the probability, and the noise of
 /// the draft's request gives the random number. A draft that stops at its first level has only the
 /// few tokens that would be expanded next. RADAR's published program drafts the 59 likeliest tokens
-/// in this case, but the compute backends here find only the tokens to expand. Not thread-safe.
+/// in this case, but paceline's backends find only the tokens to expand. Not thread-safe.
 class LearnedStop final : public draft::Levels {
  public:
   explicit LearnedStop(std::shared_ptr<const policy::StopNetwork> network);

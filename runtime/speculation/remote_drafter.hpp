@@ -30,9 +30,9 @@ struct RemoteOptions {
   policy::DrafterDeal deal = policy::DrafterDeal::by_request;
 };
 
-/// Presents a verifier's drafter ranks as one drafter. propose() returns the tokens that have
-/// arrived, and never waits: a request for which nothing has arrived gets no draft in this step.
-/// RemoteOptions::deal says which rank drafts for a request.
+/// Presents several drafter ranks to a verifier as one drafter. propose() returns the tokens that
+/// have arrived, and never waits: a request for which nothing has arrived gets no draft in this
+/// step. RemoteOptions::deal says which rank drafts for a request.
 ///
 /// A rank drafts a chain of tokens for each request, and perhaps branches. A branch leaves the
 /// chain at some position, and has another token there. The chain is refuted when the target
@@ -50,7 +50,7 @@ struct RemoteOptions {
 /// does not read its messages, its mailbox becomes full. Nothing is then sent to the rank until the
 /// mailbox has room. Requests that got tokens meanwhile are then opened anew, that is, sent to the
 /// rank with their whole text. But opening makes a head lose the request's features, so a rank with
-/// a head is sent the missed commits instead, up to a limit. DrafterWatch warns the user.
+/// a head is sent the missed commits instead, up to a limit. DrafterWatch warns of all this.
 class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
  public:
   /// `mailbox` and `clock` must outlive this object.
@@ -84,7 +84,7 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
     std::uint64_t stale = 0;     ///< arrived tokens that contradict the text or came too late
     std::uint64_t invalid = 0;   ///< messages and pieces that made no sense
     std::uint64_t flooded = 0;   ///< messages dropped unread
-    std::uint64_t late = 0;      ///< requests that propose() left without a draft
+    std::uint64_t late = 0;      ///< times that propose() left a request without a draft
     std::uint64_t foreseen = 0;  ///< refuted chains that a branch replaced at once
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }

@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint64_t kTrialInterval = 32;
 /// A drafter whose state lags (LaggingState) is tried only for requests whose lag exceeds the
 /// smallest lag by at most this many tokens. A response that gets 8 tokens a step grows by this
-/// number between two trials. So the requests of the last two trials both qualify, and take turns.
+/// number between two trials. So the requests of the last two trials still qualify, and take turns.
 constexpr int kTrialLag = 256;
 
 std::vector<double> priors(const DrafterRoster& roster) {
@@ -57,7 +57,7 @@ void Speculator::Draft::resize(int count) {
 
 void Speculator::start(const Admission& request, OptionalIndex method) {
   const double now = clock_.now();
-  if (log_.has(request.trajectory.id)) log_.tell(roster_, now);  // commits after an earlier start()
+  if (log_.has(request.trajectory.id)) log_.tell(roster_, now);  // commits before this start()
   for (std::size_t k = 0; k < roster_.size(); ++k) {
     roster_[k].drafter->start(
         {request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise,
@@ -81,7 +81,7 @@ bool Speculator::serves(std::size_t drafter, const SpeculatedRequest& request) c
          (!request.method || request.method == static_cast<int>(drafter));
 }
 
-// Fills in the policy's query. A request's acceptance is its best drafter's acceptance.
+// Fills in the policy's query. A request's acceptance is the highest of its drafters' acceptances.
 void Speculator::describe(std::span<const engine::Decoding> decoding,
                           std::span<const std::span<const TokenId>> foretold) {
   foretold_.clear();
@@ -147,7 +147,7 @@ void Speculator::leave(RequestId id) {
   requests_.erase(id);
 }
 
-/// Skips requests that have left the Speculator, although the batch still has them.
+/// Skips requests that the Speculator has forgotten, although the batch still has them.
 void Speculator::observe(std::span<const engine::Computed> computed, engine::StepRunner& runner) {
   for (const engine::Computed& c : computed) {
     if (!requests_.contains(c.id)) continue;
@@ -284,7 +284,7 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
     Draft& other = other_[s];
     step_calls_ += static_cast<std::uint32_t>(slots_[s].calls);
     for (std::int32_t& parent : std::span(other.parents).subspan(other.foretold, slots_[s].count))
-      parent += other.foretold;  // the drafter's indices leave out foretold tokens
+      parent += other.foretold;  // the drafter's indices do not count foretold tokens
     other.resize(other.foretold + slots_[s].count);
     calibrate(other);
     note_proposed(static_cast<std::size_t>(slot_request_[s]), other);
@@ -303,8 +303,8 @@ void Speculator::note_proposed(std::size_t request, const Draft& draft) {
   noted.parents = draft.parents;
 }
 
-/// Records how many tokens of each proposed draft agree with the committed text. Drafts that were
-/// not verified are judged too: they show whether a drafter that is not chosen has improved.
+/// Records how many tokens of each proposed draft agree with the step's committed tokens. Drafts
+/// that were not verified are judged too: they show whether a drafter that is not chosen improves.
 void Speculator::judge_proposed(const engine::Committed& committed) {
   const auto request = static_cast<std::size_t>(committed.decoding);
   const auto at = requests_.find(committed.id);
@@ -322,8 +322,8 @@ void Speculator::judge_proposed(const engine::Committed& committed) {
   }
 }
 
-/// Keeps every draft of a drafter that runs ahead. A draft of another drafter replaces the best
-/// draft made here so far if it is better or on trial.
+/// Keeps every draft of a drafter that runs ahead, unless the draft is empty. A draft of another
+/// drafter replaces the best draft made here so far if it is better or on trial.
 void Speculator::take(int drafter, std::size_t request, Draft& draft) {
   const bool any = draft.expected_tokens > draft.foretold;
   if (roster_[drafter].runs_ahead()) {
@@ -463,7 +463,7 @@ void Speculator::record(const Draft& draft, const engine::Committed& committed) 
 }
 
 // Tallies, for each level along the committed text, whether the draft's likeliest token was
-// committed. The tally ends at the first level at which no token of the draft was committed.
+// committed. The tally ends with the first level at which no token of the draft was committed.
 void Speculator::tally(const Draft& draft, const engine::Committed& committed) {
   DraftTally& tally = tallies_[draft.drafter];
   const std::vector<std::int32_t>& said = draft.on_text;

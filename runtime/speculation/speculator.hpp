@@ -1,4 +1,4 @@
-// Speculation on a verifier, which is the leader of a group of ranks with the target model. The
+// Speculation on a verifier, the leader of a group of ranks that compute the target model. The
 // Speculator asks drafters for drafts, and learns how often the drafts are accepted.
 #pragma once
 
@@ -28,9 +28,9 @@
 
 namespace paceline::speculation {
 
-/// Numbers of drafted and of accepted tokens by drafter, position in the draft, batch size and
-/// response length: cells() is sorted by these four. Batch sizes and response lengths are rounded
-/// down to powers of two. Used by one thread.
+/// Numbers of verified and of accepted tokens by drafter, position in the draft, batch size and
+/// response length. cells() is sorted by these four keys. Batch sizes and response lengths are
+/// rounded down to powers of two. Used by one thread.
 class AcceptanceCounts {
  public:
   /// Counts a verified token. `position`: 1 for a token right after the text that the drafter was
@@ -59,16 +59,16 @@ class AcceptanceCounts {
 };
 
 struct SpeculatorOptions {
-  /// Limit on a step's draft tokens, divided equally among its requests; 0: no such limit.
+  /// Limit on a step's draft tokens, divided equally among its decoding requests; 0: no such limit.
   int step_tokens = 0;
 };
 
 /// In each step the policy chooses how many tokens to draft for each request. The drafters are
-/// asked in roster order, the cheap ones first. A later drafter is asked only for requests for
-/// which it is expected to do better than the earlier ones. The draft with the highest expected
-/// number of accepted tokens is used. The policy then chooses which tokens of this draft are
-/// verified. From time to time a later drafter is asked for one more request on trial, because the
-/// acceptance of a drafter that is never asked stays unknown.
+/// asked in roster order. A later drafter is asked only for requests for which it is expected to do
+/// better than the earlier ones. The draft with the highest expected number of accepted tokens is
+/// used. The policy then chooses which tokens of this draft are verified. From time to time a later
+/// drafter is asked for one request on trial, whatever is expected of it, because the acceptance of
+/// a drafter that is never asked stays unknown.
 ///
 /// A drafter that runs ahead drafts on other ranks while the verifier computes a step, so its
 /// drafts delay no step. These drafts are verified together with the draft made here, as branches
@@ -76,7 +76,7 @@ struct SpeculatorOptions {
 /// the best of N drafters).
 ///
 /// The expected acceptance of a token is its drafter's score, calibrated by how often the target
-/// accepted tokens with this score. Not thread-safe.
+/// accepted the drafter's tokens with similar scores. Not thread-safe.
 class Speculator {
  public:
   /// `roster`: each entry has a drafter. The policy names drafters by index in the roster. The
@@ -111,11 +111,12 @@ class Speculator {
 
   /// Duration of the last draft().
   [[nodiscard]] double draft_seconds() const { return draft_seconds_; }
-  /// Draft tokens accepted in the last commit().
+  /// Draft tokens accepted in the last commit(), foretold ones included.
   [[nodiscard]] std::uint32_t accepted() const { return step_accepted_; }
   /// Calls of draft models and heads in the last draft().
   [[nodiscard]] std::uint32_t draft_calls() const { return step_calls_; }
-  /// For each request that had a draft: its last drafter, and that drafter's expected acceptance.
+  /// For each request that had a verified draft: the drafter of the last one (of several drafts in
+  /// a step, the one accepted furthest), and the expected acceptance of this drafter.
   [[nodiscard]] std::vector<protocol::DraftedFor> drafted_for() const;
   [[nodiscard]] std::vector<AcceptanceCell> acceptance() const { return counts_.cells(); }
   /// [drafters] Tried and accepted tokens. If tokens of a draft tree share a parent, only the
@@ -187,8 +188,8 @@ class Speculator {
 
   // State of the current step. Vectors are [decoding requests] unless noted otherwise.
   bool drafted_ = false;       ///< some draft was asked for
-  bool asked_models_ = false;  ///< a draft model was asked
-  /// A later drafter that is asked for a request although no better draft is expected of it.
+  bool asked_models_ = false;  ///< asked_models()
+  /// A later drafter that is asked for a request even if no better draft is expected of it.
   struct Trial {
     std::size_t drafter = 0;  ///< index in the roster, >= 1
     std::size_t request = 0;  ///< index in the batch

@@ -14,7 +14,7 @@ constexpr int kStates = StopPoint::kStates;
 /// children. At most kMostRecordedRows tokens have children.
 constexpr int kMostGrown = kStates + kMostRecordedRows * kStates;
 
-/// Stores in a point what the stop network would read at each level. Never stops a draft.
+/// Stores in a point the input that the stop network would get at each level. Never stops a draft.
 class Watch final : public draft::Levels {
  public:
   explicit Watch(StopPoint& point) : point_(point) {
@@ -77,7 +77,7 @@ void StopRecorder::propose(std::span<draft::DraftSlot> batch, double now,
   if (recorded != batch.end()) record(*recorded, now);
 }
 
-/// Lets the head grow a tree. The tree's tokens that have children become the slot's draft.
+/// Lets the head grow a tree. Its inner tokens (StoppedTrees::inner()) become the slot's draft.
 void StopRecorder::record(draft::DraftSlot& slot, double now) {
   Pending pending;
   pending.noise = requests_.at(slot.id).noise;
@@ -163,7 +163,7 @@ const engine::Step& StopRecorder::with_questions(const engine::Step& step) {
 void StopRecorder::answered(std::span<const kernels::Sampled> sampled) {
   if (!pending_) return;
   Pending& p = *pending_;
-  std::vector<std::int32_t> path;  // the tree's tokens that the target samples
+  std::vector<std::int32_t> path;  // the path of tokens in the tree that the target sampled
   std::vector<double> conditional(p.tokens.size(), 0.0);
   std::int32_t last = -1;
   for (std::int32_t token = 0; token < p.trees->size(); ++token) {

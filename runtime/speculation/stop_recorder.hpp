@@ -27,11 +27,11 @@ struct StopRecorderOptions {
 inline constexpr std::int32_t kMostRecordedRows = (StopPoint::kCalls - 1) * StopPoint::kStates;
 
 /// The recorder takes the place of a head among the drafters. For at most one request in a step, it
-/// lets the head grow a tree to its full depth. The tree's tokens that have children become the
-/// request's draft. Other requests get no draft. The step that verifies this draft also answers
-/// questions: how probable is each token of the tree under the target, given its parent? From the
-/// answers the recorder computes the point. Questions change no sample, so the run's responses are
-/// the same with and without a recorder.
+/// lets the head grow a tree to its full depth. Candidates are the tokens that would be verified if
+/// drafting stopped after some level (policy::StoppedTrees). Candidates with children among the
+/// candidates become the request's draft. Other requests get no draft. The step that verifies this
+/// draft also answers questions: how probable is each candidate under the target, given its parent?
+/// From the answers the recorder computes the point. Questions change no response of the run.
 ///
 /// If the head drafts with the target's own noise, acceptance is not random. No questions are asked
 /// then, and each probability in the point is 0 or 1, as the step's samples show.
@@ -78,7 +78,7 @@ class StopRecorder final : public draft::Drafter {
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;
     std::optional<policy::StoppedTrees> trees;
-    std::vector<std::int32_t> samples;    ///< [1 + tokens] index in the step's samples; -1: none
+    std::vector<std::int32_t> samples;    ///< [text, tokens] index of the sample after it; -1: none
     std::vector<std::int32_t> questions;  ///< [tokens] index in the step's samples; -1: not asked
   };
 
