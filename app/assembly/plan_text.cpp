@@ -68,7 +68,6 @@ std::string roles_text(const Machine& machine, const Plan& plan, int node) {
   return text;
 }
 
-/// Explains the roles that occur in the placement.
 std::string roles_explained(const policy::Placement& placement) {
   const std::vector<int> degrees = placement.degrees();
   std::string text =

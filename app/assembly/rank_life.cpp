@@ -55,7 +55,7 @@ engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, int
           .context = inputs.target.config.max_position,
           .growth = plan.leases.growth,
           .turn_tokens = converses ? turn_tokens(inputs) : 0,
-          // A head reads the target's features at each prompt position, so none may be skipped.
+          // A head needs the target's features of whole prompts, so prompts share no beginnings.
           .share_prefixes = read_layers(inputs, plan).empty(),
           .picture_merge =
               inputs.sizes.largest_picture > 0 ? inputs.target.config.vision->tower->merge : 0,
@@ -63,7 +63,7 @@ engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, int
 }
 
 /// Number of tokens left in a request's lease when the verifier reports that the lease will end.
-/// The coordinator answers within a step or two, so the request goes on without a pause.
+/// The coordinator answers within a step or two, before the request has used these tokens up.
 std::uint32_t lease_notice(const Inputs& inputs, const Plan& plan) {
   constexpr int kSteps = 4;
   const io::SpeculationSection& speculation = inputs.config.speculation;
@@ -83,8 +83,8 @@ std::vector<int> members_of(const GroupRanks& group) {
   return members;
 }
 
-/// Seconds that a call of the first draft model takes on a drafter rank, by number of rows. Empty
-/// if there is no draft model, if costs are not known, or if speculation.outcomes is off.
+/// Seconds that a call of the first draft model among `drafters` takes, by number of rows.
+/// Empty if there is no draft model, if costs are not known, or if speculation.outcomes is off.
 CostCurve draft_calls(const Inputs& inputs, const Plan& plan,
                       std::span<const std::int32_t> drafters) {
   if (!inputs.config.speculation.outcomes) return {};
@@ -97,7 +97,7 @@ CostCurve draft_calls(const Inputs& inputs, const Plan& plan,
   return {};
 }
 
-/// Seed of a test that chooses the branches to draft (outcomes.hpp) at random; 0: costs choose.
+/// Seed of a test's random choice of the branches to draft (outcomes.hpp); 0: costs decide.
 std::uint64_t outcome_seed(const io::TestSection& test, int rank) {
   return test.shuffles(io::Shuffle::outcomes) ? test.seed * 1000 + rank + 1 : 0;
 }
@@ -173,7 +173,7 @@ class RankLife::VerifierPlace final : public Place {
     machine_.kv_share().account(summary);
     return summary;
   }
-  // Skips drafts by drafter ranks, because those ranks count them.
+  // Skips drafts by drafter ranks, because the drafter ranks count them.
   void count(std::span<DraftTally> drafts) const override {
     if (speculator_ == nullptr) return;
     for (std::size_t k = 0; k < speculator_->roster().size(); ++k) {
@@ -248,7 +248,6 @@ class RankLife::VerifierPlace final : public Place {
   roles::Verifier verifier_;
 };
 
-/// The place of a rank that follows the commands of its group's leader.
 class RankLife::MemberPlace final : public Place {
  public:
   MemberPlace(const policy::Placement& placement, const GroupRanks& ranks, RankMachine& machine)

@@ -24,8 +24,8 @@ class RankLife final : public protocol::Participant {
   /// Whether the rank has sent its summary.
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] const policy::Placement& placement() const { return placement_; }
-  /// Numbers of tried and accepted draft tokens of the rank's own drafters. There is an element for
-  /// each of Plan::drafters, and a last one for suffix drafters with responses of earlier steps.
+  /// Numbers of tried and accepted tokens of the rank's own drafters, by index in Plan::drafters.
+  /// A last element is for suffix drafters that made most drafts with responses of earlier steps.
   [[nodiscard]] std::span<const DraftTally> drafts() const { return drafts_; }
 
  private:

@@ -23,18 +23,18 @@ struct Attempt {
   std::uint32_t number = 0;    ///< number of the attempt in the output directory
   std::size_t responses = 0;   ///< number of responses still to be generated
   io::Unscored unscored;       ///< responses of earlier attempts for this rank to score
-  std::function<bool()> stop;  ///< if it is true on any rank, all ranks stop waiting for rewards
+  std::function<bool()> stop;  ///< if true on any rank, all ranks stop waiting for rewards
 };
 
-/// The outcome on one rank.
+/// Results of one rank: its drafts and its scores.
 struct RankReport {
   std::vector<DraftTally> drafts;  ///< RankLife::drafts()
   ScoringReport scoring;
 };
 
 /// Makes the weights, engine and files of the rank, and runs its roles until the coordinator ends
-/// the run. Then waits for rewards. During start-up, a fault on one rank ends all ranks. Later each
-/// rank works on its own, and reports a fault to `faults`. Collective; throws JobEnded.
+/// the run. Then waits for rewards. If a rank fails during start-up, all ranks throw JobEnded. A
+/// rank that fails later reports its fault to `faults`. Collective.
 [[nodiscard]] RankReport run_role(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                   const Machine& machine, const Plan& plan, const Attempt& attempt,
                                   Standing& standing, const Clock& clock,

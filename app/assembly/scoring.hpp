@@ -38,7 +38,7 @@ struct ScoringTally {
   std::array<std::uint64_t, 6> counts{};  ///< [ScoreOutcome] number of responses
   std::uint64_t failures = 0;             ///< number of times that a worker failed
   double reward_sum = 0;                  ///< sum of all rewards
-  double seconds = 0;                     ///< seconds that each response's last try took, summed
+  double seconds = 0;                     ///< sum of the seconds that each response's last try took
   double overlapped_seconds = 0;          ///< the part of `seconds` before the end of generation
   std::uint64_t late = 0;                 ///< responses not yet scored when generation ended
   double trailing_seconds = 0;            ///< seconds from end of generation to end of scoring
@@ -64,7 +64,7 @@ class Scoring {
 
   void submit(const Trajectory& response);
   /// Calls `keep` with each new reward, and returns the number of new rewards. `all`: null, or a
-  /// list that gets the new rewards, and NaN for each response whose scoring failed.
+  /// list to which the new rewards are added, and NaN for each response whose scoring failed.
   std::size_t settle(const Keep& keep, std::vector<Reward>* all = nullptr);
   /// Call when no rank generates any more.
   void generation_over();
@@ -98,8 +98,8 @@ class ScoringSink final : public TrajectorySink {
   Scoring& scoring_;
 };
 
-/// Passes responses on to `sink`. When flush() has put responses on disk, calls `tell` with the
-/// rewards of the finished ones.
+/// Passes responses on to `sink`. When flush() has put them on disk, calls `tell` with the rewards
+/// that their environments gave to the finished ones.
 class TellingSink final : public TrajectorySink {
  public:
   using Tell = std::function<void(std::vector<Reward>)>;
@@ -127,14 +127,14 @@ class TellingSink final : public TrajectorySink {
                                              const io::Unscored& found);
 
 /// Waits, after generation, until all ranks' responses are scored or `stop` is true on some rank.
-/// `scoring`: null on a rank that scores nothing. `rest`: sleeps for the seconds given. Collective.
+/// `scoring`: null on a rank that scores nothing. `rest`: sleeps for the given seconds. Collective.
 void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const Scoring::Keep& keep,
                     const std::function<bool()>& stop, const std::function<void(double)>& rest);
 
-/// Returns the sum of all ranks' reports, on every rank. Collective.
+/// Combines the reports of all ranks, and returns the result on every rank. Collective.
 [[nodiscard]] ScoringReport sum_scoring(const fabric::MpiEnvironment& mpi,
                                         const ScoringReport& own);
-/// Prints the results of scoring on stderr.
+/// Tells the user the results of scoring.
 void print_scoring(const Inputs& inputs, const ScoringReport& report);
 
 /// Throws DataError if a finished run has fewer rewards than reward.required asks for. `rewards`:
@@ -142,9 +142,9 @@ void print_scoring(const Inputs& inputs, const ScoringReport& report);
 /// are required only if reward.required is `all`.
 void require_rewards(const Inputs& inputs, std::uint64_t rewards, const ScoringReport& report);
 
-/// Scores, on all ranks, the responses of a complete run that have no reward, and adds the rewards
-/// to the run's file. Collective. Throws JobEnded, with the code try_again if stopped before the
-/// end, and with DataError's code if too many rewards are missing (require_rewards()).
+/// Scores the responses of a complete run that have no reward, on all verifiers, and adds the
+/// rewards to the run's file. Collective. Throws JobEnded, with the code try_again if `stop` ended
+/// the scoring, and with DataError's code if too many rewards are missing (require_rewards()).
 void score_complete_run(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
                         const io::Unscored& unscored, const Clock& clock,
                         const std::function<bool()>& stop);

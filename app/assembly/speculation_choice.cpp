@@ -15,11 +15,11 @@
 namespace paceline::app {
 namespace {
 
-/// Share of a plan's speed within which speeds are not told apart: single steps and drafts are
-/// foreseen to 5 to 10 % (tests/bench/README.md, "Calibration").
+/// Plans with at least this share of the first plan's predicted speed are hardly slower: most
+/// predictions are off by more than 5 % (tests/bench/README.md, "Calibration").
 constexpr double kHardlySlower = 0.95;
 
-constexpr std::size_t kShown = 5;  ///< number of plans shown, besides each mode's best plan
+constexpr std::size_t kShown = 5;  ///< plans shown besides the chosen and each mode's best plan
 
 /// Mean number of positions that a request attends to while its response grows to max_tokens / 2.
 double mean_context(const Inputs& inputs) {
@@ -120,9 +120,9 @@ bool computes(const ConfiguredDrafter& drafter) {
   return drafter.model != nullptr || drafter.head != nullptr;
 }
 
-/// The first plan. But if it is decoupled and nothing is known of its drafter's acceptance, the
-/// plan with the same ranks, and hardly slower, whose drafter is assumed to be accepted most:
-/// drafts that are accepted are worth more later, when batches are small.
+/// Returns the first plan. But if it is decoupled and its drafter's acceptance was never measured,
+/// returns the plan whose drafter has the highest acceptance, among plans with the same ranks that
+/// are hardly slower, because accepted drafts are worth more later, when batches are small.
 const policy::SpeculationPlan& likeliest(std::span<const policy::SpeculationPlan> plans,
                                          const SpeculationChoice& choice) {
   const auto method = [&](const policy::SpeculationPlan& plan) {
@@ -141,7 +141,7 @@ const policy::SpeculationPlan& likeliest(std::span<const policy::SpeculationPlan
   return *best;
 }
 
-/// Chooses the number of drafter ranks and their window.
+/// Chooses the number of drafter ranks and their draft window.
 void choose_ranks(const Inputs& inputs, const policy::Placement& first, const ProfiledCosts& costs,
                   const TailGroups& tail, const DraftHistory& history, SpeculationChoice& choice) {
   const io::SpeculationSection& speculation = inputs.config.speculation;
@@ -171,8 +171,8 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
       inputs.drafters, [](const auto& drafter) { return drafter.model != nullptr; });
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
     const bool ahead = drafter.head != nullptr ? asked && !models : asked || drafter.model;
-    // Verifiers try the drafts of all drafters, and so learn which are accepted. A drafter rank
-    // asks the others only where the first finds nothing, so a first guess has to be near.
+    // A drafter rank asks its second drafter only where the first one drafts nothing, so the run
+    // does not correct a wrong choice of the first. The assumed acceptance has to be close.
     const double unknown = computes(drafter) ? policy::kUnknownAcceptance : policy::kUnknownLookup;
     choice.methods.push_back({drafter.name, history.rate(drafter.name, unknown), ahead});
     choice.known.push_back(history.knows(drafter.name));
@@ -199,7 +199,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
   auto at = std::ranges::find_if(choice.plans, [&](const auto& plan) {
     return plan.settings == chosen.settings && plan.method == chosen.method;
   });
-  // `plans` has only the best windows, and can lack a plan whose window the user has set.
+  // `plans` has only the best draft windows, so a plan with the user's own window may be missing.
   if (at == choice.plans.end()) {
     at = std::ranges::find_if(choice.plans, [&](const auto& plan) {
       return plan.tokens_per_second < chosen.tokens_per_second;
@@ -216,7 +216,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
   if (choice.drafter_ranks > 0) choice.window.tokens = chosen.draft_length;
 }
 
-/// Sorts drafters by the draft ladder if costs are known. Otherwise keeps their order.
+/// If costs are known, sorts drafters as choose_speculation() says. Otherwise keeps their order.
 void order_drafters(const Inputs& inputs, int ranks, const ProfiledCosts& costs,
                     const DraftHistory& history, SpeculationChoice& choice) {
   choice.order.resize(inputs.drafters.size());

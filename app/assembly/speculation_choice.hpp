@@ -25,14 +25,14 @@ struct Plan;
 struct SpeculationChoice {
   int drafter_ranks = 0;  ///< number of drafter ranks
   std::string reason;     ///< why this number of drafter ranks; empty: layout.drafters sets it
-  protocol::DraftWindow window;     ///< of a rank that drafts for all groups (draft_window())
-  std::vector<std::int32_t> order;  ///< [drafters] asking order, as indices into Inputs::drafters
+  protocol::DraftWindow window;     ///< draft window of a rank that drafts for all groups
+  std::vector<std::int32_t> order;  ///< [drafters] indices into Inputs::drafters, in asking order
   std::vector<double> acceptance;   ///< [drafters] expected acceptance rates, parallel to `order`
   std::vector<policy::SpeculationPlan> plans;  ///< possible plans, fastest first
   OptionalIndex chosen;                      ///< index in `plans`; absent: no plan could be chosen
   std::vector<policy::DraftMethod> methods;  ///< drafting methods of the plans
-  std::vector<bool> known;  ///< [methods] whether earlier runs measured its acceptance
-  std::vector<policy::RankedMethod> ranked;  ///< methods by their speedup, best first
+  std::vector<bool> known;  ///< [methods] whether earlier runs measured the method's acceptance
+  std::vector<policy::RankedMethod> ranked;  ///< methods by their speedup, fastest first
   policy::LadderLoad load;                   ///< load for which the speedups hold
   double requests = 0;                       ///< number of responses in the job
 };
@@ -60,14 +60,14 @@ struct SpeculationChoice {
 [[nodiscard]] std::vector<PlannedDrafter> in_order(std::span<const ConfiguredDrafter> drafters,
                                                    const SpeculationChoice& choice);
 
-/// The load at which drafters are compared: the load of each of `groups` groups at the run's start.
+/// The load at which drafters are compared: a group's batch at the run's start, and mean contexts.
 [[nodiscard]] policy::LadderLoad ladder_load(const Inputs& inputs, int groups);
 
 /// The draft ladder of these costs as lines of text; empty if nothing drafts.
 [[nodiscard]] std::string draft_ladder_text(const CostTable& costs, const policy::LadderLoad& load);
 
 /// Text for the user: the chosen plan, other plans, the settings that select each plan, and the
-/// draft ladder. Empty if no costs are known or nothing drafts.
+/// draft ladder. Empty if there are no plans to choose from.
 [[nodiscard]] std::string speculation_text(const Plan& plan);
 
 }  // namespace paceline::app

@@ -21,7 +21,7 @@ constexpr double kHostBandwidth = 50e9;
 /// estimate, not a measurement.
 constexpr double kFileBandwidth = 1e9;
 
-/// Text of engine.tail_profile; empty: there is none. `fault`: why it does not apply to this run.
+/// Text of engine.tail_profile; empty: it is not set. `fault`: why the profile does not apply.
 struct TailProfile {
   std::string text;
   std::string fault;

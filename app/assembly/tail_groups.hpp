@@ -28,16 +28,16 @@ struct TailGroups {
 
 /// Degrees of the larger groups, ascending: twice the layout's degree, four times, and so on. No
 /// degree exceeds layout.tail_tp, the number of parts into which the model can be cut, the ranks of
-/// a node, or the ranks of all groups. Empty if requests never move (schedule.rebalance is false,
-/// or schedule.policy is `group`) or if the layout's groups differ in degree.
+/// rank 0's node, or the ranks of all groups. Empty if requests never move (schedule.rebalance is
+/// false, or schedule.policy is `group`) or if the layout's groups differ in degree.
 [[nodiscard]] std::vector<int> tail_degrees(const Inputs& inputs, const Machine& machine,
                                             const policy::Placement& placement);
 
 /// Reads engine.tail_profile, a cost table of groups of twice the layout's degree. Throws
 /// UsageError if the table has another degree, or if layout.tail_tp asks for a degree without known
-/// costs. No groups join if this table or engine.profile does not apply to this run. `costs`: costs
-/// of the layout's groups. The second overload reads on rank 0 for all ranks. It is collective, and
-/// throws JobEnded.
+/// costs. No groups join if this table does not apply to the run, or `costs` has no profile that
+/// does. `costs`: costs of the layout's groups. The second overload reads on rank 0 for all ranks.
+/// It is collective, and throws JobEnded.
 [[nodiscard]] TailGroups read_tail_profile(const Inputs& inputs, const Machine& machine,
                                            const policy::Placement& placement,
                                            const ProfiledCosts& costs);
@@ -54,12 +54,12 @@ struct TailGroups {
 /// too few neighbouring groups.
 void keep_possible(const Machine& machine, const policy::Placement& placement, TailGroups& tail);
 
-/// Options with which the scheduler joins groups. Without costs, no groups join.
+/// Options by which the scheduler decides when groups join: never, if costs are not known.
 [[nodiscard]] policy::GrowthOptions growth_options(const Inputs& inputs, const Machine& machine,
                                                    const Plan& plan);
 
-/// Seconds in which a rank loads its weights for a group of degree `tp` onto its GPU. 0 if there
-/// are no GPUs, because host memory has these weights from the start.
+/// Estimates the seconds in which a rank loads its weights for a group of degree `tp` onto its GPU.
+/// 0 if there are no GPUs, because host memory has these weights from the start.
 [[nodiscard]] double loading_seconds(const Inputs& inputs, const Machine& machine, int tp);
 
 }  // namespace paceline::app

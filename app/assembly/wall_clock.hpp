@@ -26,8 +26,8 @@ struct TimeLimit {
   std::string origin;             ///< for the user: what sets the limit, or why none is known
 };
 
-/// Returns the setting limits.wall_clock, if given, otherwise the remaining time of the Slurm job
-/// (SLURM_JOB_END_TIME, or squeue).
+/// Returns `setting` (limits.wall_clock in seconds) if it is set, otherwise the remaining time of
+/// the Slurm job (SLURM_JOB_END_TIME, or squeue).
 [[nodiscard]] TimeLimit time_limit(std::optional<double> setting);
 
 }  // namespace paceline::app

@@ -24,7 +24,7 @@ std::uint64_t bytes_of(const Inputs& inputs, const Plan& plan, const WeightsId& 
   return drafter_bytes(inputs, drafter.model, drafter.head);
 }
 
-/// Lists all ranks as holders without weights.
+/// [ranks] Holders that have no weights yet.
 std::vector<policy::WeightHolder> holders(const Machine& machine) {
   std::vector<policy::WeightHolder> all;
   for (const fabric::RankFacts& fact : machine.ranks) {

@@ -3,7 +3,7 @@
 // If the backend computes from host memory, a rank has from the start the weights of all roles that
 // it may get, as in SpecActor (section 4.3, "Model scale"). Ranks whose cores are in the same NUMA
 // domains share one copy of the weights that they all need (policy/place/weight_copies.hpp). A
-// draft model that is not shared may lend the memory of its weights to KV.
+// copy of a draft model that ranks do not share may lend its memory to KV.
 #pragma once
 
 #include <cstdint>

@@ -30,8 +30,8 @@ struct Plan;
 /// A rank's weights. Used by one thread. References and the backend must outlive this object.
 class WeightStore {
  public:
-  /// `backend`: null on a rank that is always spare. If a rank cannot map a shared copy, it warns,
-  /// and every rank loads copies of its own. Collective; throws JobEnded.
+  /// `backend`: null on a rank that is always spare. If a rank cannot map a shared copy, every rank
+  /// loads copies of its own, and the user is warned. Collective; throws JobEnded.
   WeightStore(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
               kernels::Backend* backend);
 
@@ -54,7 +54,8 @@ class WeightStore {
   }
   /// Seconds spent on loading so far, not counting waits for other ranks.
   [[nodiscard]] double loading_seconds() const { return loading_seconds_; }
-  /// Bytes of the weights loaded at the start. Of a shared copy, only this rank's part counts.
+  /// Bytes of weights loaded at the start; 0 on a device. Of a shared copy, this rank's part
+  /// counts.
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   /// Bytes of other ranks' parts in shared copies. Linux counts them in this rank's RSS too.
   [[nodiscard]] std::uint64_t bytes_of_others() const { return bytes_of_others_; }
