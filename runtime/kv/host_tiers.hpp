@@ -38,8 +38,7 @@ struct HostTiersOptions {
 };
 
 /// The tiers of one rank. One thread does the jobs in memory, another the jobs that use the file,
-/// so jobs in memory do not wait for the disk. A unit takes memory from the system when first
-/// written.
+/// so jobs in memory do not wait for the disk. A unit takes system memory when first written.
 class HostTiers final : public TierDevice {
  public:
   /// Throws IoError if no file can be made, or if there is no address space for all units.

@@ -138,10 +138,10 @@ std::int32_t Sequences::blocks_there(const Prefix& prefix) const {
   return sequences_[prefix.owner].length / block_;
 }
 
-/// Chooses the source of `sequence`, which owns its prompt: the other prompt that can share the
-/// greatest number of leading blocks, but at most `most`. If `waits`, a source whose owner is not
-/// paused can share blocks that it has yet to compute. Only open() sets `waits`, so a prompt waits
-/// only for prompts opened before it, and no two prompts wait for each other.
+/// Chooses the source of `sequence`, which owns its prompt: the other prompt from which it can take
+/// the greatest number of leading blocks, but at most `most`. If `waits`, it can also wait for
+/// blocks that the source's owner has yet to compute, unless this owner is paused. Only open() sets
+/// `waits`, so a prompt waits only for prompts opened earlier, and no two wait for each other.
 void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   Sequence& s = sequences_[sequence];
   s.common = 0;

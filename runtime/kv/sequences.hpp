@@ -120,7 +120,7 @@ class Sequences {
   void pause(Handle sequence, bool paused) { at(sequence).paused = paused; }
   /// Number of positions whose KV is computed. The next row is for the position with this number.
   [[nodiscard]] std::int32_t length(Handle sequence) const { return at(sequence).length; }
-  /// The sequence's blocks in order of position. Valid until the next call that is not const.
+  /// The blocks in order of position; -1: awaited. Valid until the next call that is not const.
   [[nodiscard]] std::span<const std::int32_t> table(Handle sequence) const {
     return at(sequence).table;
   }

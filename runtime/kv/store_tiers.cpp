@@ -15,9 +15,8 @@ constexpr int kMostAhead = 4;
 
 }  // namespace
 
-/// Frees up to `units` units of entries without users, from the latest order down to `after`. Units
-/// whose blocks are also on disk are freed at once, others after a write. Returns the number of
-/// units freed at once.
+/// Frees up to `units` units of entries without users, from the latest order down to `after`: units
+/// whose blocks are on disk too at once, others after a write. Returns the number freed at once.
 std::int32_t Store::make_room(std::int32_t units, std::uint64_t after) {
   const std::int32_t before = units_.free();
   for (auto at = by_order_.rbegin(); at != by_order_.rend() && units > 0; ++at) {

@@ -14,9 +14,8 @@ using namespace protocol;
 
 namespace {
 
-/// Limit on the committed tokens held for a rank that drafts by a head and reads no messages. This
-/// is one token for each position whose features are kept for 64 requests (kMostKeptFeatures
-/// positions for each).
+/// Limit on the committed tokens held for a rank that drafts by a head and reads no messages. It is
+/// the number of positions whose features are kept for 64 requests, kMostKeptFeatures for each.
 constexpr std::size_t kMostHeldTokens = 64 * draft::kMostKeptFeatures;
 
 }  // namespace
