@@ -40,9 +40,10 @@ void Sequences::drop(std::list<Prefix>::iterator prefix) {
   for (const Handle handle : left) find_source(handle, sequences_[handle].common, false);
 }
 
-/// If prompts share blocks, idle_ is too large, because it counts a block once for each prompt.
+/// idle_ is too large if prompts share blocks, because it counts a block once for each prompt, or
+/// if parcels hold blocks, because dropping a prompt does not free these.
 std::int32_t Sequences::blocks_idle() const {
-  return positions_shared_ == 0 ? idle_ : blocks_droppable();
+  return positions_shared_ == 0 && parceled_.empty() ? idle_ : blocks_droppable();
 }
 
 /// Number of blocks that would become free if all prompts without open sequences were dropped.

@@ -332,6 +332,10 @@ TEST(Sequences, WhatLeavesKeepsItsBlocksUntilReleased) {
   for (std::int32_t p = 0; p < 9; ++p)
     EXPECT_EQ(cache.slot(parcel.blocks[p / kBlock], p % kBlock), p);
   EXPECT_FALSE(sequences.resize(1));
+  EXPECT_EQ(sequences.blocks_idle(), 1) << "the parcel holds the prompt's first block";
+  const std::int32_t blocks = sequences.blocks() - sequences.blocks_used() + 2;
+  EXPECT_FALSE(sequences.open(2, 1, (blocks - 1) * kBlock));
+  EXPECT_TRUE(sequences.knows(1)) << "dropping the prompt would not have made room enough";
   sequences.release(parcel);
   EXPECT_EQ(sequences.blocks_used(), 2);
   EXPECT_EQ(sequences.blocks_idle(), 2);
