@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Seer's evaluation (sections 6.2 to 6.4) in simulation: seer_bench.py PACELINE [OPTION...].
 
-The three workloads of its table 5 (configs/simulated/seer-*.yaml), each on as many H800 GPUs as there; --scale N takes
-an N-th of the prompts and of the instances. Table 6's ladder: prompts dealt out to instances, which preempt by
-recomputing, as veRL on vLLM does; then requests in chunks; then those first whose siblings became long; then drafts of
-what siblings said. Beside it what figures 10 and 11 compare with. Columns: tokens a second over the baseline's, and the
-paper's; seconds from the end of the ninth tenth of the responses to that of the last (figure 8), and these over the
-baseline's, and the paper's; the share of the time that instances spent in steps; of KV memory that was in use; tokens
-whose KV was computed again; requests that changed instances, as of rebalancing, and those that waited between chunks.
-Accepted: mean tokens of a request's step; over bound: seconds over the larger lower bound. Needs h5py.
+The three workloads of its table 5 (configs/simulated/seer-*.yaml), each on as many H800 GPUs as there; --scale N
+takes an N-th of the prompts and of the instances. Table 6's ladder: prompts dealt out to instances, which preempt
+by recomputing, as veRL on vLLM does; then requests in chunks; then those first whose siblings became long; then
+drafts of what siblings said; then also of what earlier steps of the training said, by which suffix trees have half
+of the tokens right that they would miss (measured from a real training's third step on, training_bench.py). Beside
+it what figures 10 and 11 compare with. Columns: tokens a second over the baseline's, and the paper's; seconds from
+the end of the ninth tenth of the responses to that of the last (figure 8), and these over the baseline's, and the
+paper's; the share of the time that instances spent in steps; of KV memory that was in use; tokens whose KV was
+computed again; requests that changed instances, as of rebalancing, and those that waited between chunks. Accepted:
+mean tokens of a request's step; over bound: seconds over the larger lower bound. Needs h5py.
 """
 
 import argparse
@@ -30,6 +32,7 @@ ARMS = {  # settings
     "+ divided rollout": [*PLAIN, "schedule.policy=no_context"],
     "+ context": PLAIN,
     "+ grouped drafting": [],
+    "+ earlier steps": ["simulation.workload.history=0.5"],
     "divided, moves at ends alone": [*PLAIN, "schedule.policy=no_context", "schedule.rebalance=false"],
     "context, moves at ends alone": [*PLAIN, "schedule.rebalance=false"],
     "oracle, moves at ends alone": [*PLAIN, "schedule.policy=oracle", "schedule.rebalance=false"],

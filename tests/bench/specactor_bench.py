@@ -5,7 +5,9 @@
 tokens at most with Qwen2.5-32B (configs/simulated/specactor-lognormal.yaml, fitted to the paper's baseline, or --config
 specactor, lengths of DeepSeek-R1). The arms are the paper's; those that it does not tune are not tuned here: "vanilla"
 drafts 5 tokens always, as vLLM does by default. Beside each is how much sooner it ends than plain decoding, and what
-the paper has.
+the paper has. The last two arms go past it: suffix trees hold what earlier steps of the training said to the same
+prompts, and have half of the tokens right by it that they would miss. This is the share measured from a real training's
+third step on (training_bench.py).
 """
 
 import argparse
@@ -26,6 +28,9 @@ PIECES = ["speculation.window=planned"]  # drafts are sent by windows, and none 
 CHAINS = ["speculation.outcomes=false"]
 MOVING = ["schedule.rebalance=true", "layout.tail_tp=1"]
 JOINING = ["schedule.rebalance=true"]
+EARLIER = [f"speculation.drafters=[{{method: model, path: {MODELS}/Qwen2.5-0.5B}}, "
+           f"{{method: model, path: {MODELS}/Qwen2.5-1.5B}}, {{method: suffix}}]",
+           "simulation.workload.acceptance=[0.8,0.84,0.412]", "simulation.workload.history=0.5"]
 ARMS = {  # settings, speed by plain's in the paper
     "plain (veRL)": ([*STATIC, "speculation.mode=plain"], "1"),
     "plain, twice the GPUs": ([*STATIC, "speculation.mode=plain", "twice"], "1.0-1.1"),
@@ -43,6 +48,8 @@ ARMS = {  # settings, speed by plain's in the paper
     "coupled by costs, moves, joins": ([*STATIC, *JOINING, "speculation.mode=coupled"], ""),
     "auto, moves, joins": ([*STATIC, *JOINING, "speculation.mode=auto"], ""),
     "coupled, freed ranks draft": ([*JOINING, "speculation.mode=auto", "layout.drafters=0"], ""),
+    "all, and earlier steps": ([*JOINING, *EARLIER], ""),
+    "coupled, and earlier steps": ([*STATIC, *JOINING, *EARLIER, "speculation.mode=coupled"], ""),
 }
 
 
