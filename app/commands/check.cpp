@@ -50,8 +50,8 @@ std::string time_text(const Inputs& inputs, const Plan& plan, const TimeLimit& l
   return text;
 }
 
-/// Returns a line for each absent file that a plan does not need. The text ends with the subject of
-/// the sentence "... is in order": "everything", or "all else" if files are absent.
+/// Names absent weights and tokenizers, and says what the plan uses in their place. The text ends
+/// with the subject of "... is in order": "everything", or "all else" if files are absent.
 std::string absence_text(const Inputs& inputs) {
   if (inputs.absent.empty()) return "everything";
   std::string text;
@@ -83,7 +83,8 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& argument
   const Plan plan = make_plan(mpi, inputs, machine);
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
-    std::optional<io::RunManifest> resumed;  // set only with --resume: manifest_of() reads weights
+    // Set only with --resume, because manifest_of() reads the weights.
+    std::optional<io::RunManifest> resumed;
     if (arguments.run.resume) {
       resumed = manifest_of(inputs, machine.backend);
       (void)begun_responses(inputs, *resumed);

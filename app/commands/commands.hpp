@@ -11,7 +11,7 @@
 
 namespace paceline::app {
 
-/// Arguments that name a run on the command line.
+/// Command-line arguments that name a configuration, change it, and say where its run is.
 struct RunArguments {
   std::string config;                  ///< path of the YAML file
   std::vector<std::string> overrides;  ///< "section.key=value"
@@ -29,7 +29,7 @@ struct CheckArguments {
   RunArguments run;
   PlannedMachine machine;  ///< machine options of the command line, such as --nodes
 };
-/// Validates everything, prints layout, memory and plan on stdout. Generates nothing. Collective.
+/// Validates everything, and prints layout, memory, plan and time. Generates nothing. Collective.
 ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& arguments);
 struct ProfileArguments {
   RunArguments run;
@@ -57,7 +57,7 @@ struct SimulateArguments {
 /// Prints the results, and writes telemetry if there is an output directory. Needs no MPI.
 ExitCode simulate(const SimulateArguments& arguments);
 struct ReportArguments {
-  std::vector<std::string> runs;  ///< run directories, their telemetry.h5, or folders of --watch
+  std::vector<std::string> runs;  ///< run directories, their telemetry.h5, or --watch folders
   std::string html;               ///< HTML file to write; empty: none
   std::string trace;  ///< trace file to write, allowed only if there is one run; empty: none
   bool json = false;  ///< print JSON
@@ -72,7 +72,7 @@ struct ShowArguments {
 };
 /// Prints responses of a finished or unfinished run as text. Needs no MPI.
 ExitCode show(const ShowArguments& arguments);
-/// Prints the digest of a run directory or trajectory file.
+/// Prints the digest of a run directory or trajectory file. Needs no MPI.
 ExitCode digest(const std::string& path);
 
 }  // namespace paceline::app

@@ -22,11 +22,12 @@
 
 namespace paceline::app {
 
-// Rank 0 writes the costs of its own group. All groups must have the same tensor-parallel degree.
+// Rank 0 writes the costs of its own group. All groups must have the same tensor-parallel degree,
+// because a profile holds the costs of one degree.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments) {
   const SteadyClock clock;
-  // Every rank verifies and drafts, whatever roles the configuration sets, so that all costs are
-  // measured. Configured profiles are ignored, because this command may be run to replace them.
+  // Every rank verifies and drafts, so that all costs are measured. Configured roles are ignored,
+  // and so are configured profiles, because this command may be run to replace them.
   RunArguments all = arguments.run;
   for (const char* setting : {"layout.drafters=0", "speculation.mode=auto", "engine.profile=auto",
                               "engine.tail_profile=auto", "layout.tail_tp=auto"})

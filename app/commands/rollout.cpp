@@ -48,11 +48,11 @@ namespace {
 struct Output {
   std::unique_ptr<io::RunDirectory> directory;  ///< set on rank 0 only
   io::RunManifest manifest;                     ///< set on rank 0 only
-  io::ResumeState earlier;    ///< on rank 0: results of this run's earlier attempts, and `begun`
+  io::ResumeState earlier;    ///< on rank 0: results of earlier starts and resumes, and `begun`
   io::BegunResponses begun;   ///< on rank 0: responses that another run began (prompts.begun)
   std::uint32_t attempt = 0;  ///< number of earlier starts and resumes of this run
   bool complete = false;      ///< trajectories.h5 exists and is whole
-  std::size_t left = 0;       ///< responses left to generate
+  std::size_t left = 0;       ///< unfinished responses; unused if the run is complete
 };
 
 void warn(const std::vector<std::string>& warnings, const std::vector<std::string>& known = {}) {
@@ -61,8 +61,8 @@ void warn(const std::vector<std::string>& warnings, const std::vector<std::strin
   }
 }
 
-/// Opens the run's log. Call on rank 0. If the log cannot be opened, warns the user unless the run
-/// is complete: the directory of a complete run may be read-only.
+/// Opens the run's log. Call on rank 0. If the log cannot be opened, warns the user, except for a
+/// complete run, whose directory may be read-only on purpose.
 void keep_log(const Inputs& inputs, const Output& output, int ranks, RunLog& log) {
   const std::string which =
       output.complete ? std::string("a run that is already complete")
@@ -80,8 +80,8 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
     if (mpi.rank() != 0) return;
     const io::RewardSection& reward = inputs.config.reward;
     const bool scores = reward.method != io::RewardMethod::none;
-    // A new run tries the scorer first, so that a failure shows before anything is written. A
-    // resumed run tries the scorer later, and only if responses are left to generate or score.
+    // Without `resume`, the scorer is tried first, so that a failure shows before anything is
+    // written. With `resume`, it is tried later, if responses are left to generate or score.
     const auto try_rewards = [&] {
       if (scores && standing.new_scorer(reward.command)) try_scorer(inputs);
     };
@@ -122,7 +122,8 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
   bool announced = false;
   bool warned = false;
   const auto look = [&] {
-    // Until the run's first progress, the pulse looks for stopped ranks. Then the watchdog does.
+    // Until the run first makes progress, the Pulse looks for stopped ranks; then the watchdog
+    // does.
     pulse.turn(coordinator.changes() > 0);
     faults.watch();
     if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
@@ -161,7 +162,7 @@ struct Written {
 /// already, if an earlier process was killed before it had written both.
 Written write_final_files(const Inputs& inputs, const Output& output, const Clock& clock) {
   const std::string& directory = inputs.config.output.directory;
-  std::optional<io::TelemetryEnding> ending;  // nullopt: trajectories.h5 exists already
+  std::optional<io::TelemetryEnding> ending;  // nullopt: an earlier start wrote trajectories.h5
   Written written;
   if (!output.complete) {
     const double begin = clock.now();
@@ -220,7 +221,7 @@ void account(const Inputs& inputs, const Plan& plan, const Outcome& outcome, dou
   if (progress.placements > 0) say("ranks changed roles {}", counted(progress.placements, "time"));
 }
 
-/// Logs the whole plan, but shows the user only lines that the previous step's plan did not have.
+/// Logs the whole plan, but shows the user only the lines that the previous step's plan lacks.
 void tell_plan(const Inputs& inputs, const Machine& machine, const Plan& plan, int ranks,
                const TimeLimit& limit, Standing& standing) {
   const std::string all =
@@ -312,7 +313,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
         }
       });
     }
-    // Whether to stop waiting for rewards: the run stops, or prompts.enough needs no more of them.
+    // Whether to stop waiting for rewards: the run stops, or prompts.enough needs no more rewards.
     const auto stop = [&] {
       return stop_signalled() ||
              (first && (late(limit, inputs.config.limits, clock) ||

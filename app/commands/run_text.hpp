@@ -12,7 +12,7 @@
 
 namespace paceline::app {
 
-/// A prompt's tokens, but only the first of the equal placeholder tokens of each picture.
+/// A prompt's tokens. Each picture has many equal placeholder tokens, of which one is kept.
 [[nodiscard]] std::vector<TokenId> without_rows(const Prompt& prompt);
 /// [pictures] Path of each picture's file or, for a picture that the prompt itself holds, a text
 /// such as "in the prompt, 512 bytes". Empty texts if the prompt's fields cannot be read.
@@ -22,7 +22,7 @@ namespace paceline::app {
 class RunText {
  public:
   explicit RunText(const io::StoredRun& run);
-  /// Returns text that is safe to print on a terminal, or token ids, 16 on a line.
+  /// Returns text that is safe to print on a terminal, or token ids, at most 16 on a line.
   [[nodiscard]] std::string of(std::span<const TokenId> tokens) const;
   [[nodiscard]] const std::optional<io::Tokenizer>& tokenizer() const { return tokenizer_; }
 

@@ -1,6 +1,6 @@
 // `paceline score` reads a run, assigns its prompts to groups, computes, and writes one file into
-// the run's directory. All work is known from the start. So groups exchange no messages before the
-// file is written, and each rank of a group plans the group's steps by itself.
+// the run's directory. All work is known from the start. So groups exchange no messages while they
+// compute, and each rank of a group plans the group's steps by itself.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -45,7 +45,7 @@
 namespace paceline::app {
 namespace {
 
-/// Work of one group or of all, and differences between the new log-probabilities and the run's.
+/// Work of one group or of all groups, and how the new log-probabilities differ from the run's.
 struct Counts {
   std::uint64_t rows = 0;             ///< rows computed, those of prompts included
   std::uint64_t tokens = 0;           ///< sampled tokens scored
@@ -104,8 +104,8 @@ std::string output_path(const Inputs& inputs, const ScoreArguments& arguments) {
   return path;
 }
 
-/// The first setting that can change a log-probability and differs between the run and this
-/// command; nullopt: there is none. Weights do not count, because they are expected to differ.
+/// Names the first setting that can change a log-probability and differs between the run and this
+/// command; nullopt: no setting differs. Weights are not compared: they are expected to differ.
 std::optional<std::string> other_difference(io::RunManifest now, const io::RunManifest& then) {
   now.model_fingerprint = then.model_fingerprint;
   now.weight_version = then.weight_version;
@@ -135,8 +135,8 @@ void print_start(const Inputs& inputs, const Machine& machine, const Plan& plan,
     say("  not as in the run: {}", *difference);
 }
 
-/// Reads the prompts' own sampling settings on which log-probabilities depend: how tokens are
-/// drawn, and stop ids, which cannot be drawn before min_tokens.
+/// Reads the sampling settings that prompts set for themselves, as far as log-probabilities depend
+/// on them. Stop ids are among them, because they cannot be sampled before min_tokens.
 void take_own_sampling(const Inputs& inputs, io::StoredRun& run) {
   std::vector<std::string> fields;
   std::copy_if(run.manifest.by_line.begin(), run.manifest.by_line.end(), std::back_inserter(fields),
@@ -150,8 +150,8 @@ void take_own_sampling(const Inputs& inputs, io::StoredRun& run) {
     prompt.sampling = io::stored_sampling(prompt, fields, options, inputs.target.config.vocab);
 }
 
-/// The responses that this rank's group scores. All responses to a prompt go to one group, which
-/// computes the prompt once.
+/// The responses that this rank's group scores, without empty ones. All responses to a prompt go to
+/// one group, which computes the prompt once.
 std::vector<Trajectory> share_of(const Plan& plan, int rank, const io::StoredRun& run) {
   const policy::Placement& placement = plan.layout.placement;
   std::vector<Trajectory> share;
@@ -180,7 +180,7 @@ class GivenPictures {
   explicit GivenPictures(const io::StoredRun& run)
       : run_(run), files_(run.prompts, run.paths.front()) {}
 
-  /// Reads all pictures that `share` needs, so that errors show before the work.
+  /// Reads all pictures that `share` needs, so that errors show before any step.
   void check(const std::vector<Trajectory>& share) {
     std::optional<std::uint32_t> checked;
     for (const Trajectory& t : share) {
@@ -248,7 +248,7 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
                     const std::vector<Trajectory>& share, const io::StoredRouting* replayed,
                     GivenPictures& pictures, io::Spool* scored,
                     const std::function<void()>& watch) {
-  std::map<std::uint32_t, std::vector<TokenId>> banned;  // by prompt, if it has own stop ids
+  std::map<std::uint32_t, std::vector<TokenId>> banned;  // keys: prompts with own stop ids
   for (const Trajectory& t : share) {
     const auto& stops = run.prompts[t.id.prompt].sampling.stops;
     if (stops) banned.try_emplace(t.id.prompt, banned_early(inputs.config.sampling, stops->ids));

@@ -28,7 +28,7 @@ struct Row {
   double seconds = 0;  ///< virtual seconds of all attempts (start and resume) together
   double tail = 0;     ///< virtual seconds in which the last attempt's final 10 % of responses end
   std::uint64_t tokens = 0;
-  std::vector<double> busy;  ///< [verifiers, drafters] mean busy share of time; -1: no such ranks
+  std::vector<double> busy;  ///< [verifiers, drafters] mean busy share, last attempt; -1: no ranks
   std::size_t moves = 0, races = 0;
   std::size_t attempts = 0, role_changes = 0;
   LowerBounds bounds;
@@ -137,8 +137,8 @@ void print(const std::vector<Row>& rows) {
   }
 }
 
-/// Prints the simulation's real time, its coordinator's load, and the lower bounds. Uses stderr:
-/// real times vary, but stdout must be the same in every simulation of a configuration.
+/// Prints attempts, role changes, real time, the coordinator's load and the lower bounds. Uses
+/// stderr, because stdout must not vary between simulations of a configuration, but real time does.
 void account(const Row& row) {
   const SimulatedAttempt& a = row.last;
   say("{}{}, {}; {:.2f} s of real time, {} turns ({:.0f} a second); coordinator: {} messages, "

@@ -16,8 +16,9 @@ using RunStep = std::function<void(const RunArguments&, const ResidentStep& step
 
 /// Calls `run` for each request of a folder (io/steps/step_folder.hpp), one after another, and
 /// waits for more requests until the trainer closes the folder. A request with wrong configuration,
-/// prompts or weights is refused, and the job goes on. Any other error ends the job. The next job
-/// on this folder then continues the same request. Collective; throws JobEnded.
+/// prompts or weights is refused. The job then goes on, unless a rank met the fault while ranks
+/// worked independently. Any other error ends the job, and the next job on this folder continues
+/// the request. Collective; throws JobEnded.
 void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
            const std::string& folder, const RunStep& run);
 

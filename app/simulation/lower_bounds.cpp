@@ -13,8 +13,8 @@
 namespace paceline::app {
 namespace {
 
-/// Number of requests whose times Bounds::longest() computes: those with the most tokens. Another
-/// request takes longer only if it waits far longer, or far fewer of its draft tokens are accepted.
+/// Bounds::longest() computes the times of this many requests with the most tokens. Another request
+/// takes longer than all of these only if it waits far longer, or its acceptance is far lower.
 constexpr std::size_t kLongest = 256;
 /// Largest number of groups per drafter rank that Bounds::work() tries.
 constexpr int kMostGroups = 16;
@@ -112,8 +112,9 @@ class Bounds {
     return simulation_.workload->acceptance.methods;
   }
 
-  /// Highest speed of a request in a group that runs `b` requests, in tokens a second. `groups`:
-  /// number of groups that a drafter rank serves; 0: no drafter rank. `rate`: acceptance by method.
+  /// Highest speed, in tokens a second, of a request in a group that runs `b` requests. `groups`:
+  /// number of groups that a drafter rank serves; 0: no drafter rank. `rate`: a method's
+  /// acceptance.
   template <class Rate>
   [[nodiscard]] double pace(const CostTable& table, double b, double context, int groups,
                             const Rate& rate) const {
@@ -130,7 +131,7 @@ class Bounds {
         }
       }
       const bool eager = groups > 0 && b * groups <= costs.max_batch;
-      // Lookup drafters (n-grams, suffix trees) have no costs of catching up and no second choices.
+      // Lookup drafters (n-grams, suffix trees), whose catch_up is empty, have no second choices.
       if (!eager || drafter.costs->catch_up.empty()) continue;
       best = std::max(best, foreseen(costs, p, methods()[drafter.method].second_choice, b, groups));
     }
@@ -161,7 +162,7 @@ class Bounds {
   }
 
   const SimulationSetup& simulation_;
-  /// Costs by tensor-parallel degree if only one group has work (simulation.instance: one rank).
+  /// Costs by tensor-parallel degree if only one group, or one rank of an instance, has work.
   std::map<int, CostTable> alone_costs_;
   std::vector<Alone> alone_;
   std::vector<Drafter> drafters_;

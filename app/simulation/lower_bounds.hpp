@@ -11,8 +11,8 @@ namespace paceline::app {
 /// cost tables and the speeds of speculation_speed.hpp. Each request is assumed to have one drafter
 /// and the best speculation mode, draft length and tensor-parallel degree with known costs. An
 /// eager drafter rank, which sends each token at once, is assumed to draft a branch from its second
-/// choice for each token. Acceptance has its mean value, and a head's tree counts as a chain. So
-/// luck, several drafters or trees can make a run faster than the bounds.
+/// choice for each token. Acceptance is taken at its mean, and a head's tree counts as a chain. So
+/// luck, several drafters for a request, or trees can make a run faster than the bounds.
 struct LowerBounds {
   double longest = 0;  ///< time of the slowest response, if it is alone on a group
   double work = 0;     ///< time of all sampled tokens on all ranks, at the best batch size

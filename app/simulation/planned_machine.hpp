@@ -9,8 +9,9 @@
 
 namespace paceline::app {
 
-/// The planned machine. By default it has one node, and one rank on each node. Other absent fields
-/// are taken from the machine that plans.
+/// The planned machine. By default it has one node and, if `ranks` is absent too, one rank on each
+/// node. Other absent fields are taken from the machine that plans, except that each rank has a GPU
+/// if `gpu_memory` is set and `gpus` is absent.
 struct PlannedMachine {
   static constexpr int kMost = 1 << 20;  ///< limit on nodes, ranks, cores and GPUs
 
@@ -32,7 +33,7 @@ struct PlannedMachine {
   }
 };
 
-/// Sets `stated`, `gpus_stated` and, in a Slurm job, absent fields from its environment variables.
+/// Sets `stated` and `gpus_stated`. In a Slurm job, takes absent fields from Slurm's variables.
 [[nodiscard]] PlannedMachine with_slurm(PlannedMachine machine);
 
 /// [ranks] Facts about each rank of the machine. `here`: facts about this process. Throws

@@ -254,8 +254,8 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
   }
   std::vector<RequestId> done;
   for (const auto& [id, trajectory] : finished_) done.push_back(id);
-  // In a real job the coordinator is a thread of rank 0 that mostly sleeps. Here it has a host of
-  // its own, so that it takes no core from ranks.
+  // In a real job the coordinator is a thread of rank 0 that mostly sleeps. Here it has a host
+  // without ranks, so that it takes no core from ranks.
   post_.belongs(Address::coordinator(), world_.add(coordinator_actor_, settings_.nodes));
   coordinator_actor_.lead(std::make_unique<roles::Coordinator>(
       mailbox, *scheduler_, plan.layout.placement, work_list(inputs, done, {}),

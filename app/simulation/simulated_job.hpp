@@ -19,7 +19,7 @@ struct SimulatedAttempt {
   bool complete = false;               ///< every request ended
   double seconds = 0;                  ///< virtual time of the last response's end or of the kill
   std::vector<double> ends;            ///< virtual times at which responses ended, ascending
-  std::vector<RankSummary> summaries;  ///< summaries that ranks sent at the end of the run
+  std::vector<RankSummary> summaries;  ///< summaries that ranks sent at the end of the attempt
   roles::Progress progress;
   std::uint64_t turns = 0;                 ///< number of turns of all actors (sim::World)
   double wall_seconds = 0;                 ///< real seconds of the attempt

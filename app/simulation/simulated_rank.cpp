@@ -49,8 +49,8 @@ void SimulatedRank::take(const policy::Placement& placement) {
   const Role role = placement.role(rank_);
   if (role != Role::verifier && role != Role::verifier_member) return;
   const auto [leader, tp] = placement.groups[placement.group(rank_)];
-  // In all its roles a rank keeps its share of the weights for the layout's smallest groups. In a
-  // group of another degree it needs another share, and loading this onto a GPU takes time.
+  // In all its roles a rank keeps its share of the weights for the layout's smallest groups. For a
+  // group of another degree the rank first loads another share onto its GPU, which takes time.
   if (life_ && tp != plan.layout.placement.least_tp())
     around_.world.work(actor_, app::loading_seconds(inputs, around_.simulation.machine, tp));
   kv_.shape = kv_shape(inputs, tp, looked_at);
@@ -71,7 +71,7 @@ void SimulatedRank::take(const policy::Placement& placement) {
       *blocks_, kv_, rank_ - leader, tp, roles::Recorder{&clock(), &telemetry_}, store_.get());
 }
 
-/// Seconds of a step by its costs, plus simulation.step_overhead for work outside the engine.
+/// The function for a step's seconds: its costs, plus step_overhead for work outside the engine.
 sim::StepSeconds SimulatedRank::step_seconds(int tp) const {
   const double overhead = around_.simulation.inputs.config.simulation.step_overhead;
   if (around_.instances.empty()) {

@@ -21,14 +21,14 @@
 
 namespace paceline::app {
 
-/// The parts that all ranks of a simulated job share. References must outlive the ranks.
+/// The parts that all ranks of a simulated job share. All of them must outlive the ranks.
 struct SimulatedSurroundings {
   const SimulationSetup& simulation;
   sim::World& world;
   sim::Post& post;
   sim::BlockWire& blocks;
-  const sim::AddressRange& kv_addresses;  ///< addresses of KV blocks that are never read
-  std::span<sim::Instance> instances;     ///< instances of consecutive ranks; empty: none
+  const sim::AddressRange& kv_addresses;  ///< addresses of KV blocks that are never accessed
+  std::span<sim::Instance> instances;     ///< instances, each of consecutive ranks; empty: none
   std::function<void(const std::string&)> warn;
 };
 

@@ -20,7 +20,7 @@ namespace paceline::app {
 [[nodiscard]] bool replays(const io::RunConfig& config);
 
 /// Makes the requests of simulation.workload: replays them from a run, or draws them at random. By
-/// default, number and lengths of drawn prompts are those of the prompts in prompts.path. `inputs`
+/// default, drawn prompts have the number and the lengths of the prompts in prompts.path. `inputs`
 /// must have the model and the drafters. Reading prompts sets inputs.text and inputs.absent.
 /// `trees`: null without a head. Throws UsageError, and as reading a run, lengths or prompts does.
 [[nodiscard]] sim::Workload simulated_work(Inputs& inputs, const sim::StopPoints* trees);

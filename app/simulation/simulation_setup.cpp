@@ -95,7 +95,7 @@ TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
     try {
       tail.costs[tp] = costs_by_gpu_tables(inputs, tp);
       known.push_back(tp);
-    } catch (const UsageError&) {  // the tables have no costs of this degree
+    } catch (const UsageError&) {  // no costs of this degree; larger ones are not tried
       if (inputs.config.layout.tail_tp) throw;
       break;
     }
@@ -120,8 +120,8 @@ TailGroups tail_groups_by_profile(const Inputs& inputs, const Machine& machine,
   return tail;
 }
 
-/// Copies the workload's prompts and sizes into the inputs. `replayed`: the workload is a recorded
-/// run. Then prompts.samples is the run's, and sampling.max_tokens allows its longest response.
+/// Copies the workload's prompts and sizes into the inputs. For a replayed run, also sets
+/// prompts.samples as in the run, and raises sampling.max_tokens to the run's longest response.
 void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs) {
   io::RunConfig& config = inputs.config;
   if (replayed) {
@@ -167,8 +167,8 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
   simulation.responses = std::make_unique<sim::Responses>(workload, inputs.config.sampling.seed,
                                                           inputs.config.model.weight_version);
 
-  // A profile says for which backend and tensor-parallel degree it holds. Without a profile, costs
-  // come from the GPU tables, and the degree is layout.verifier_tp or follows from GPU memory.
+  // A profile says for which backend and tensor-parallel degree it holds. GPU tables hold for CUDA
+  // and for many degrees: the degree is layout.verifier_tp, or follows from GPU memory.
   std::optional<CostTable> measured = costs_by_profile(inputs);
   std::vector<std::int32_t> degree;
   CostConditions conditions;
