@@ -20,7 +20,7 @@ bool is(const RankSummary& summary, Role role) {
   return summary.role == static_cast<std::uint32_t>(role);
 }
 
-/// Seconds in which the rank had no role. Most of them pass at the start, when it loads weights.
+/// Seconds in which the rank had no role, mostly at the start, while the rank loaded weights.
 double starting_seconds(const RankSummary& summary, double seconds) {
   return std::max(0.0, seconds - summary.busy_seconds - summary.idle_seconds);
 }
@@ -132,8 +132,8 @@ std::vector<Loss> losses_of(const Inputs& inputs, const Plan& plan,
     if (is(s, Role::spare)) spare.seconds += s.idle_seconds;
     if (is(s, Role::drafter)) ahead.seconds += s.idle_seconds + s.outcome_seconds;
     if (s.leader >= 0) waiting.seconds += s.idle_seconds;
-    // Refused drafts are a loss only if the policy drafts in every step, whatever the cost. All
-    // `tp` ranks of the leader's last group spend time on them, but only the leader counts them.
+    // Refused drafts count as a loss only if the policy drafts in every step, whatever the cost.
+    // All `tp` ranks of the leader's last group verify drafts, but only the leader counts them.
     if (drafts_always(speculation.policy) && s.leader >= 0 && s.drafted > s.accepted)
       refused.seconds += s.tp * s.busy_seconds * share(s.drafted - s.accepted, s.decode_tokens);
   }

@@ -10,8 +10,8 @@
 namespace paceline::app {
 
 /// Prints a table for each role, with the minimum, average and maximum of each quantity over the
-/// ranks that had this role last. Then prints totals and the largest loss of time. `seconds`:
-/// time that this start or resume of the run took. `resident`: the job serves many training steps.
+/// ranks whose last role this was. Then prints totals and the largest loss of time. `seconds`: time
+/// since the run's start or last resume. `resident`: the job serves many training steps.
 void print_accounting(const Inputs& inputs, const Plan& plan,
                       std::span<const RankSummary> summaries, const roles::Progress& progress,
                       double seconds, bool resident);

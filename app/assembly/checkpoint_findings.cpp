@@ -1,5 +1,5 @@
-// Finds facts about checkpoints that their config.json does not tell. Rank 0 compares tensors and
-// tells all ranks the results.
+// Finds facts about checkpoints that their config.json does not tell, and collects warnings about
+// checkpoints for the user. Only rank 0 compares tensors, and tells all ranks the results.
 #include "app/assembly/inputs.hpp"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ struct Found {
   const io::Checkpoint& weights;
 };
 
-/// Returns target and draft models with weights. If a run is only planned, weights may be absent.
+/// Returns the target and draft models whose weights are there. A plan alone needs no weights.
 std::vector<Found> models_of(Inputs& inputs) {
   std::vector<Found> models;
   if (inputs.target.weights != nullptr)

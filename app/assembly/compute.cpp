@@ -130,8 +130,8 @@ void take_place(Compute& compute, const Inputs& inputs, const Plan& plan,
   }
   if (role != Role::verifier && role != Role::drafter) return;
   if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(compute.threads);
-  // A head without embeddings of its own needs the target's whole embedding table. A drafter rank
-  // has none of it, and a verifier has a part if its group divides it. Such ranks load it here.
+  // A head without embeddings of its own needs the target's whole embedding table. Ranks that
+  // have no executor, or whose executor has only a part of the table, load the table here.
   std::shared_ptr<const kernels::Embedding> embedding;
   if (compute.executor) embedding = compute.executor->embedding();
   if (embedding == nullptr && has_head(plan, role) && !has_own_embeddings(plan)) {

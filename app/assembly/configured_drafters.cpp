@@ -13,7 +13,8 @@
 namespace paceline::app {
 namespace {
 
-// Throws UsageError if a token has different texts in draft model and target. Padding may differ.
+// Throws UsageError if a token has different texts in draft model and target, or if texts are not
+// known and the vocabularies differ in size. With the same texts, sizes may differ by padding.
 void require_same_tokens(const std::string& path, const ModelConfig& draft,
                          const ModelConfig& model, const io::Tokenizer* tokenizer) {
   std::optional<io::Tokenizer> other;

@@ -39,12 +39,12 @@ struct ConfiguredDrafter {
 };
 
 /// Reads and checks draft models and heads. Returns n-gram and suffix drafters first, then draft
-/// models, then a head. If costs are unknown, the plan keeps this order. Drafter ranks mostly use
-/// the first drafter, and have no head if there are draft models, so a head must come last. `path`,
+/// models, then a head. If costs are unknown, the plan keeps this order. A head comes last, because
+/// drafter ranks mostly use the first drafter, and have no head if there are draft models. `path`,
 /// `target` and `tokenizer` (may be null) belong to the target, whose checkpoint must outlive the
 /// drafters. `absent`: a list that gets the names of missing weights; null: missing weights are an
-/// error. Throws UsageError if a draft model has another vocabulary than the target, is listed
-/// twice or has the name of another one, or if a head cannot stop or record drafts as its setting
+/// error. Throws UsageError if a draft model has another vocabulary than the target, if two draft
+/// models have one directory or name, or if a head cannot stop or record drafts as its setting
 /// asks. Throws DataError if a head does not fit the target, or if an MTP drafter is configured but
 /// the target has no next-token layer. Throws as reading a checkpoint does.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,

@@ -35,7 +35,7 @@ using ResponseTokens = std::map<RequestId, std::uint32_t>;
 [[nodiscard]] ResponseTokens known_lengths(const Inputs& inputs);
 
 /// Makes the order in which schedule.policy leases requests. Only policy `oracle` reads `lengths`.
-/// `instance`: number of groups in a simulated instance (policy::GroupStatic).
+/// Only policy `group` reads `instance`, the number of groups in a simulated instance.
 [[nodiscard]] std::unique_ptr<policy::RequestOrder> make_order(const Inputs& inputs,
                                                                ResponseTokens lengths,
                                                                int instance = 1);

@@ -67,7 +67,7 @@ CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget
 }
 
 /// Measures KV transfers between pairs of groups; nullopt: there is one group, or a transfer
-/// failed. All ranks get the same costs. `seconds`: time for measuring; only leaders' values count.
+/// failed. All ranks get the same costs. `seconds`: this rank's proposal for the measuring time.
 std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, double seconds) {
   const policy::Placement& placement = rank.plan.layout.placement;
   const auto groups = static_cast<int>(placement.groups.size());
@@ -144,7 +144,7 @@ namespace {
 CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
   const Inputs& inputs = rank.inputs;
   const Plan& plan = rank.plan;
-  // Number of steps with full batches if responses have half of their token limit on average.
+  // Steps of each group, if batches are full and responses reach half of their limit on average.
   MeasurementBudget budget;
   budget.steps_foreseen = static_cast<double>(responses) * inputs.sizes.mean_max_tokens / 2 /
                           plan.layout.groups() / inputs.config.engine.max_batch;

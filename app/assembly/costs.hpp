@@ -44,7 +44,7 @@ using CostsByDegree = std::map<int, CostTable>;
 /// on every rank. Fewer responses mean less time for measuring. Collective over all ranks.
 [[nodiscard]] CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses);
 
-/// The table of degree `tp`; an empty one if there is none.
+/// The table of degree `tp`; without any costs if `costs` has no such table.
 [[nodiscard]] const CostTable& of_degree(const CostsByDegree& costs, int tp);
 
 }  // namespace paceline::app

@@ -1,5 +1,5 @@
-// The acceptance of drafts in earlier rollouts. A run reads this history from a file at its start,
-// and updates the file at its end.
+// The acceptance of drafts in earlier rollouts. A run with a cost profile (engine.profile) reads
+// this history from a file at its start, and updates the file at its end.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// The draft servers of a job: the choice of their ranks, and the thread of one server. A draft
-// server collects the tokens that verifiers generate, for the suffix drafters of other verifiers.
+// The draft servers of a job: the choice of their ranks, and the thread of one server. From a draft
+// server, suffix drafters get the tokens of other verifiers and responses of earlier steps.
 #pragma once
 
 #include <cstdint>

@@ -31,13 +31,13 @@ struct PlannedDrafter {
 /// How ranks that have no requests left ("freed ranks") help other groups (SpecActor's best-of-N).
 struct BestOfNPlan {
   /// Whether groups race: a group without requests also generates a response of another group, but
-  /// with another drafter. Races need best_of_n, at least two groups and at least two drafters.
+  /// with another drafter. Races need best_of_n, at least two groups and race_methods above 1.
   bool races = false;
   int race_methods = 0;  ///< races use the first `race_methods` entries of drafter_roster()
   /// Indices of the draft models with which freed ranks may draft for the last requests of a group
   /// (tail_drafters.hpp), except a model whose drafts the group gets anyway. Empty if freed ranks
   /// do not draft, because best-of-N is off, there is one group, speculation.mode is coupled, no
-  /// cost profile applies, or no model is left.
+  /// model is left, or no cost profile applies (and test.shuffle does not change roles).
   std::vector<std::int32_t> tail_methods;
   bool roles_change = false;  ///< ranks may change their roles during the run
 };
@@ -56,8 +56,8 @@ struct BestOfNPlan {
 
 /// How requests are divided among drafter ranks that use all drafters. If there is a suffix
 /// drafter, all requests of a prompt go to one rank, because a suffix tree learns only from
-/// responses on its own rank. With four ranks and 16 responses to a prompt the choice hardly
-/// matters: in two simulations, runs took 1.029 and 0.973 times as long by_request as by_prompt.
+/// responses on its own rank. With four drafter ranks and 16 responses to a prompt, the choice
+/// hardly matters: two simulated runs took 1.029 and 0.973 times as long by_request as by_prompt.
 [[nodiscard]] policy::DrafterDeal drafter_deal(const Plan& plan);
 
 /// Options for recording draft trees; call only if record_stops is not 0.
@@ -88,7 +88,7 @@ void require_chains(const Inputs& inputs, const Plan& plan);
                                                      const policy::DrafterPlace* place = nullptr);
 /// Makes a verifier's roster, without the drafter objects. If the layout has drafter ranks, one
 /// entry for all of them comes first. The verifier's own drafters follow, then an entry for each of
-/// tail_methods. `costs`: null, or a table with the entries' costs, which may lack drafters.
+/// tail_methods. `costs`: null, or a table with costs of some or all of the drafters.
 [[nodiscard]] speculation::DrafterRoster drafter_roster(const Plan& plan,
                                                         const CostTable* costs = nullptr);
 /// Names of the roster's entries.

@@ -59,8 +59,8 @@ io::ChoosePrompts choose_prompts(const Inputs& inputs) {
       const std::string what =
           fmt::format("{} with a response that got no reward", counted(outcome.lacking, "prompt"));
       const io::RewardSection& reward = inputs.config.reward;
-      // `all` forbids to drop these prompts, because others would take their places. `some` forbids
-      // it only if too few prompts are left.
+      // `all` forbids dropping these prompts, because others would take their places. `some`
+      // forbids it if too few prompts are kept and --resume can still score the responses.
       const bool wanted = reward.required == io::RewardsRequired::all ||
                           (reward.required == io::RewardsRequired::some && !sampling.enough());
       if (reward.method == io::RewardMethod::none && reward.required == io::RewardsRequired::all) {

@@ -23,7 +23,7 @@
 namespace paceline::app {
 io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose) {
   std::vector<std::string> overrides = arguments.overrides;
-  if (!arguments.output.empty()) {  // escaped, because the shell has expanded it already
+  if (!arguments.output.empty()) {  // taken literally, because the shell has expanded it already
     const std::string path = std::filesystem::absolute(arguments.output).string();
     overrides.push_back("output.directory=" + io::quote_yaml(io::path_text(path)));
   }

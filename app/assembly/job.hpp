@@ -1,5 +1,5 @@
 // How a job ends after a fault. At a run's start and end, all ranks learn of the fault and end
-// together. In between, one rank aborts all ranks. The fault is printed once, before the job ends.
+// together. In between, one rank prints the fault and aborts all ranks.
 #pragma once
 
 #include <mpi.h>

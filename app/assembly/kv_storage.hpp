@@ -25,8 +25,8 @@ struct KvPart {
   bool on_device = false;    ///< the rank's KV is in a device's memory
 };
 
-/// Callbacks to the rank that owns the store. The tiers' threads call `wake` when a copy has ended.
-/// The rank's own thread calls `warn`.
+/// Callbacks to the rank that owns the store. The threads that copy KV call `wake` when a copy has
+/// ended. The rank's own thread calls `warn`.
 struct KvStorageEvents {
   std::function<void()> wake;
   std::function<void(const std::string&)> warn;

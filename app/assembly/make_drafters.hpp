@@ -20,7 +20,8 @@ class WeightStore;
 
 /// Makes the drafter `which`, an index into Plan::drafters. `alone`: a tensor-parallel group of
 /// this rank only, because draft models and heads are not sharded. `embedding`: the target's
-/// embedding for a head that reads it, otherwise null. All references must outlive the drafter.
+/// embedding; may be null unless `which` is a head that reads it. All references must outlive the
+/// drafter.
 [[nodiscard]] std::unique_ptr<draft::Drafter> make_drafter(
     const Inputs& inputs, const Plan& plan, kernels::Backend& backend, WeightStore& weights,
     TensorParallelGroup& alone, ThreadPool& pool,

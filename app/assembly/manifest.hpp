@@ -7,7 +7,7 @@
 
 namespace paceline::app {
 
-/// Which layers have experts, how many each has, and how many a token uses; empty: no experts.
+/// Which layers have experts, how many such a layer has, and how many a token uses; empty: none.
 [[nodiscard]] io::RoutingShape routing_shape(const ModelConfig& config);
 
 /// Makes the manifest. Reads weights for the model's fingerprint. Call on rank 0.

@@ -131,7 +131,7 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   return bytes;
 }
 
-/// Number of groups for each drafter rank, rounded up; 1 if there are no drafter ranks.
+/// Full batches that each drafter rank drafts for, rounded up; 1: there are no drafter ranks.
 std::int64_t groups_of_drafter(const Plan& plan) {
   const int drafters = plan.layout.drafters();
   return drafters == 0 ? 1 : (plan.layout.groups() + drafters - 1) / drafters;
@@ -198,11 +198,11 @@ std::vector<std::int32_t> drafted_blocks(const Inputs& inputs, const Plan& plan)
   return blocks;
 }
 
-/// [drafters] Plans the number of KV blocks of each drafter. A draft model or head gets blocks for
-/// the longest sequences of a full batch, but no more than the target has. On a drafter rank, both
-/// numbers are multiplied by the number of its groups, and half of `memory` is a further limit. The
-/// blocks always hold one longest sequence. `memory`: bytes for KV on a verifier; 0: unknown.
-/// `target`: KV blocks of the target. `longest`: KV blocks of the longest sequence.
+/// [drafters] Plans each drafter's number of KV blocks. A draft model or head gets blocks for the
+/// longest sequences of a full batch, but no more than the target has. On a drafter rank, both
+/// numbers are multiplied by groups_of_drafter(), and half of `memory` is a further limit. One
+/// longest sequence always fits. A head also gets its drafted_blocks(). `memory`: bytes for KV on a
+/// verifier; 0: unknown. `target`, `longest`: KV blocks of the target and of a longest sequence.
 std::vector<std::int32_t> plan_draft_blocks(const Inputs& inputs, const Plan& plan,
                                             std::uint64_t memory, std::int32_t target,
                                             std::int64_t longest) {
@@ -251,8 +251,8 @@ DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role) {
   return head_memory(inputs, plan, role, plan.memory.draft_blocks);
 }
 
-// Counts the features of a verifier's full batch, or of a full batch for each group of a drafter
-// rank. Features of responses wait until the head reads them or the verifier sends them to the
+// Counts the features of a verifier's full batch, or of a drafter rank's groups_of_drafter() full
+// batches. Features of responses wait until the head reads them or the verifier sends them to the
 // head's rank. A rank with the head also keeps the features of prompts.
 std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role) {
   const bool reads = has_head(plan, role);
@@ -280,7 +280,7 @@ std::uint64_t known_tokens(const Inputs& inputs) {
 
 }  // namespace
 
-/// Counts texts of active requests. Suffix trees also hold known_tokens(), within their max_memory.
+/// Counts texts of active requests. Suffix trees also hold known_tokens(), up to max_memory bytes.
 std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role) {
   const std::int64_t groups = role == Role::drafter ? groups_of_drafter(plan) : 1;
   const std::uint64_t requests =

@@ -34,8 +34,8 @@ struct MemoryUse {
 struct MemoryPlan {
   MemoryUse use;
   policy::KvPlan kv;  ///< the target's KV on each rank of a group
-  /// KV blocks that a group gains while its draft models are not in use and lend their memory
-  /// (speculation.elastic_memory): the memory of their KV and of weights for which lends() is true.
+  /// KV blocks that a group gains while its draft models are not in use and lend the memory of
+  /// their KV and of weights for which lends() is true (speculation.elastic_memory).
   std::int32_t kv_gain = 0;
   std::vector<std::int32_t> draft_blocks;  ///< [drafters] KV blocks of each drafter on a rank
   policy::KvPoolPlan kv_pool;              ///< host memory for KV of requests that wait

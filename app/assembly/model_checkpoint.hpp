@@ -16,8 +16,8 @@ struct ModelCheckpoint {
   std::unique_ptr<io::Checkpoint> weights;  ///< null: weights are absent, and nothing is computed
   DType compute = DType::bf16;
 
-  /// Opens the weights of a directory, checks them against `config`, and sets wide_router if there
-  /// are experts. Throws as io::Checkpoint and io::check_tensor_shapes() do.
+  /// Opens the weights of a directory, checks them against `config`, and sets wide_router (routers
+  /// are stored in fp32). Throws as io::Checkpoint and io::check_tensor_shapes() do.
   void read_weights(const std::string& directory) {
     weights = std::make_unique<io::Checkpoint>(directory);
     io::check_tensor_shapes(config, *weights);

@@ -69,7 +69,7 @@ Pulse::~Pulse() {
 }
 
 void Pulse::sleep() {
-  // At the end of the job all ranks wait until rank 0's final pulse is received. So pause briefly.
+  // At the end of the job, every rank waits for rank 0's final pulse. So pause only briefly.
   constexpr std::chrono::milliseconds kAtEnd(1);
   std::unique_lock lock(mutex_);
   if (ending_) {

@@ -39,7 +39,7 @@ class Pulse {
 
  private:
   struct Peer {
-    MPI_Request request = MPI_REQUEST_NULL;  ///< send of the last pulse; null: it is received
+    MPI_Request request = MPI_REQUEST_NULL;  ///< send of the last pulse; null: received
     double silent = 0;                       ///< seconds of silence counted since this send
   };
   void run();

@@ -18,7 +18,7 @@ struct RunSoFar {
 /// Estimates the time left in a run. Used by one thread.
 class TimeLeft {
  public:
-  /// Returns the seconds left from `now` on; nullopt: no estimate. There is none while `finished`
+  /// Returns the seconds left from `now` on; nullopt: unknown. The time is unknown while `finished`
   /// is below half of `active`, because the first responses to finish are the shortest and tell
   /// little about the others. Time before the first token, such as loading, does not count.
   [[nodiscard]] std::optional<double> look(double now, const RunSoFar& run);
