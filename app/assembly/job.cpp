@@ -47,7 +47,7 @@ int receive(MPI_Comm comm, int tag, std::vector<std::byte>& message) {
 
 std::atomic<bool> g_ending{false};  // whether a thread of this process is ending the job
 
-// Returns only on the first thread that calls it. This thread then ends the job; others wait here.
+// Returns only on the first thread that calls it, which then ends the job. Other threads wait here.
 void claim_the_end() {
   if (!g_ending.exchange(true)) return;
   while (true) ::pause();

@@ -1,5 +1,6 @@
-// How a job ends after a fault. At a run's start and end, all ranks learn of the fault and end
-// together. In between, one rank prints the fault and aborts all ranks.
+// How a job ends after a fault. At a run's start and end, all ranks learn of the fault and throw
+// (together()). In between, rank 0 prints a rank's fault and aborts all ranks (FaultDesk). A thread
+// that cannot use the desk prints its fault and aborts all ranks by itself (abort_job()).
 #pragma once
 
 #include <mpi.h>
@@ -21,7 +22,7 @@ struct Fault {
 /// Describes the exception that is being handled.
 [[nodiscard]] Fault current_fault();
 
-/// Thrown by together() after it printed the message. Ends the job, or a resident job's step.
+/// Thrown by together() when the message is printed. Ends the job, or a resident job's step.
 struct JobEnded {
   ExitCode code;
   std::string message;
@@ -37,8 +38,8 @@ void together(const fabric::MpiEnvironment& mpi, const std::function<void()>& st
 /// function, only the first one prints and aborts; the others wait for the process to end.
 [[noreturn]] void abort_job(const fabric::MpiEnvironment& mpi, const Fault& fault);
 
-/// Like abort_job(), but for cases in which even printing may hang, for example on a hanging file
-/// system. If the message is not printed within a few seconds, the job ends without it.
+/// Like abort_job(), for faults after which printing may hang too, for example on a file system. If
+/// the message is not printed within a few seconds, the job ends without it.
 [[noreturn]] void abort_hung_job(const fabric::MpiEnvironment& mpi, const Fault& fault);
 
 /// The place where a rank reports a fault while ranks work independently. Rank 0 prints the first
@@ -49,8 +50,9 @@ class FaultDesk {
   /// the desk alone, which must outlive the desk.
   FaultDesk(const fabric::MpiEnvironment& mpi, MPI_Comm comm) : mpi_(mpi), comm_(comm) {}
   /// Reports the fault to rank 0, and calls `save` to write finished work that is not on disk yet.
-  /// Rank 0 ends the job when the faulty ranks have saved their work, or after a few seconds. No
-  /// destructor that waits for other ranks may run before this call.
+  /// Rank 0 ends the job when the faulty ranks that it knows of have saved their work, or after a
+  /// few seconds. If rank 0 does not, this rank ends the job. No destructor that waits for other
+  /// ranks may run before this call.
   [[noreturn]] void report(const Fault& fault, const std::function<void()>& save);
   /// Ends the job if another rank has reported a fault. To be called often on rank 0.
   void watch();
@@ -64,7 +66,7 @@ class FaultDesk {
 /// job. `tell` must not throw. Call this function only while no other thread can report a fault.
 void set_last_words(std::function<void(const Fault&)> tell);
 
-/// From this call on, an uncaught exception on any thread ends the job like a fault.
+/// From this call on, an uncaught exception on any thread is printed and ends the job.
 void end_job_on_terminate();
 
 }  // namespace paceline::app

@@ -23,7 +23,7 @@ bool is_measured(std::string_view isa) {
   return std::ranges::find(kMeasuredDevices, isa) != kMeasuredDevices.end();
 }
 
-/// Facts about a rank's GPU, sent to all ranks. Texts are cut to the fields' sizes.
+/// Facts about a rank's GPU, sent to all ranks. Longer texts are cut to the sizes of their fields.
 struct GpuFacts {
   std::int32_t gpus = 0;  ///< GPUs that the rank sees; 0: it can use none
   char isa[16] = {};
@@ -61,8 +61,8 @@ GpuFacts look(int device, const kernels::GpuList& list) {
   return facts;
 }
 
-// Returns the best instruction set that all ranks have if `setting` is auto, otherwise `setting`.
-// All ranks use the same set, because the bits of results depend on it.
+// Returns `setting` or, if it is auto, the best instruction set that all ranks have. All ranks use
+// the same set, because the bits of results depend on it.
 std::string common_isa(const fabric::MpiEnvironment& mpi, const std::string& setting) {
   if (setting != "auto") return setting;
   const std::vector<std::string> known{"amx_bf16", "avx512_bf16", "avx512", "avx2", "portable"};
@@ -93,7 +93,7 @@ BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnv
   return choice;
 }
 
-// Chooses a planned machine's GPUs, assumed to be like the GPUs of this machine (`here`), if any.
+// Chooses a planned machine's GPUs. If this machine has GPUs (`here`), the same kind is assumed.
 BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuList& here,
                              int ranks_per_node) {
   std::uint64_t memory = machine.gpu_memory.value_or(0);
@@ -125,8 +125,8 @@ BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuLi
   return choice;
 }
 
-// Chooses the backend for a planned machine. If the command line states GPUs, they are planned for
-// even if such GPUs were never measured. If only Slurm states them, the rules of a real job decide.
+// Chooses the backend for a machine with stated GPUs. If the command line states them, they are
+// used even if never measured. If only Slurm states them, the rules of a real job decide.
 BackendChoice choose_elsewhere(const fabric::MpiEnvironment& mpi, const io::EngineSection& engine,
                                std::span<const fabric::RankFacts> facts,
                                const PlannedMachine& machine) {

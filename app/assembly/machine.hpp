@@ -18,8 +18,8 @@ namespace paceline::app {
 /// The compute backend of the job. Every field except `device` is the same on all ranks.
 struct BackendChoice {
   std::string name;          ///< "cpu" | "cuda"
-  std::string isa;           ///< instruction set or GPU architecture of all ranks
-  std::uint64_t memory = 0;  ///< bytes of memory that each rank may take; 0: unknown
+  std::string isa;           ///< instruction set of the CPUs, or architecture of the GPUs
+  std::uint64_t memory = 0;  ///< bytes of GPU or host memory that each rank may take; 0: unknown
   int device = -1;           ///< GPU of this rank; -1: the host
   std::string device_name;   ///< name of rank 0's GPU
   std::string explanation;   ///< why this backend was chosen, and warnings; may be empty
@@ -28,8 +28,8 @@ struct BackendChoice {
 };
 
 /// Chooses the backend by engine.backend, engine.isa and `facts`, the hardware of each rank.
-/// `planned`: the machine to plan for, or null. If `planned` says nothing about GPUs, it is assumed
-/// to have the GPUs of the present machine. Collective; a UsageError is thrown on all ranks.
+/// `planned`: the machine to plan for, or null. If `planned` says nothing about GPUs, the present
+/// machine's GPUs are assumed. Collective; a UsageError is thrown on all ranks.
 [[nodiscard]] BackendChoice choose_backend(const fabric::MpiEnvironment& mpi,
                                            const io::EngineSection& engine,
                                            std::span<const fabric::RankFacts> facts,

@@ -12,7 +12,7 @@
 namespace paceline::app {
 namespace {
 
-/// Returns the text of model.tokenizer's file, which decides where stop strings match; "" if
+/// Returns the tokenizer file of model.tokenizer, which decides where stop strings match; "" if
 /// there are no stop strings or model.tokenizer is not set.
 std::string deciding_tokenizer(const Inputs& inputs) {
   if (!inputs.config.model.tokenizer || inputs.config.sampling.stop_strings.empty()) return "";

@@ -16,12 +16,13 @@ struct ModelCheckpoint {
   std::unique_ptr<io::Checkpoint> weights;  ///< null: weights are absent, and nothing is computed
   DType compute = DType::bf16;
 
-  /// Opens the weights of a directory, checks them against `config`, and sets wide_router (routers
-  /// are stored in fp32). Throws as io::Checkpoint and io::check_tensor_shapes() do.
+  /// Opens the weights of a directory, and checks them against `config`. If there are experts,
+  /// finds out whether routers are stored in fp32 (wide_router). Throws as io::Checkpoint and
+  /// io::check_tensor_shapes() do.
   void read_weights(const std::string& directory) {
     weights = std::make_unique<io::Checkpoint>(directory);
     io::check_tensor_shapes(config, *weights);
-    // If most weights are stored in fp32, a router is no wider than the other weights.
+    // If most weights are stored in fp32, no router is stored in a wider dtype.
     if (config.experts && stored() != DType::f32)
       config.experts->wide_router = io::stores_wide_router(config, *weights);
   }

@@ -50,9 +50,9 @@ struct Plan {
 [[nodiscard]] Plan plan_given(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                               const Machine& machine);
 
-/// Gives ranks their roles. `degree`: tensor-parallel degrees of the groups if layout.verifier_tp
-/// is `auto`; if empty, the ranks' memory decides. `drafters`: number of drafter ranks.
-/// `drafters_reason`: why this number; empty: layout.drafters sets it. Throws as
+/// Gives ranks their roles. `degree`: the groups' tensor-parallel degrees if layout.verifier_tp is
+/// `auto`; if this list is empty, the ranks' memory decides. `drafters`: number of drafter
+/// ranks. `drafters_reason`: why this number; empty: layout.drafters sets it. Throws as
 /// policy::plan_layout() does.
 [[nodiscard]] policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
                                      const std::vector<std::int32_t>& degree,

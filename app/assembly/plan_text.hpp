@@ -12,9 +12,9 @@ namespace paceline::app {
 [[nodiscard]] std::string banner_text(const Inputs& inputs, const Machine& machine, int ranks);
 /// The plan: nodes, roles, memory, and how each choice was made.
 [[nodiscard]] std::string plan_text(const Inputs& inputs, const Machine& machine, const Plan& plan);
-/// The line about a rank's memory by use: on its GPU or, in a simulation without GPUs, on its host.
+/// The line about what uses a rank's memory: of its GPU or, if a simulation has none, of its host.
 [[nodiscard]] std::string memory_use_text(const Machine& machine, const Plan& plan);
-/// Lines that may differ when the same run is started again: a shortage of cores, the time limit.
+/// Lines that may differ each time the same run is started: a shortage of cores, the time limit.
 [[nodiscard]] std::string circumstances_text(const Inputs& inputs, const Machine& machine,
                                              const TimeLimit& limit);
 

@@ -31,7 +31,7 @@ bool is_of_use(const io::RunConfig& next, const io::RunConfig& now) {
 }
 
 /// Reads the inputs that the next step's requests need, with the present step's model. Leaves the
-/// prompts empty if pregeneration is of no use.
+/// prompts empty if pregeneration is of no use, or if the prompts are not in a file.
 Inputs read_next(const RunArguments& arguments, const Inputs& now) {
   Inputs next;
   next.config = read_config(arguments, io::Purpose::run);
@@ -62,7 +62,7 @@ void complete(RequestSampling& own, const Inputs& next) {
   }
 }
 
-/// Opens or makes the directory for pregenerated texts. Deletes its texts first if they were made
+/// Opens or makes the directory for pregenerated texts. Deletes it first if its texts were made
 /// under another manifest. Throws IoError if the directory holds anything else.
 std::unique_ptr<io::RunDirectory> open_directory(const std::string& path,
                                                  const io::RunManifest& manifest,
@@ -74,8 +74,8 @@ std::unique_ptr<io::RunDirectory> open_directory(const std::string& path,
   return std::make_unique<io::RunDirectory>(path, manifest, prompts, true);
 }
 
-/// Removes responses to prompts with pictures, and responses that have reached the present step's
-/// longest sequence, where the rotary table ends. Limits other responses to this length.
+/// Removes responses to prompts with pictures. Limits each prompt and response to the length of the
+/// present step's longest sequence, where the rotary table ends, and removes pairs of this length.
 void keep_possible(const Inputs& now, std::vector<Prompt>& prompts, std::vector<Trajectory>& work) {
   const std::int32_t longest = now.sizes.longest_sequence;
   const auto room = [&](const Prompt& prompt) {

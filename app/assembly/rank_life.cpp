@@ -63,7 +63,7 @@ engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, int
 }
 
 /// Number of tokens left in a request's lease when the verifier reports that the lease will end.
-/// The coordinator answers within a step or two, before the request has used these tokens up.
+/// Usually the coordinator answers within a step or two, before these tokens are used up.
 std::uint32_t lease_notice(const Inputs& inputs, const Plan& plan) {
   constexpr int kSteps = 4;
   const io::SpeculationSection& speculation = inputs.config.speculation;
@@ -71,7 +71,7 @@ std::uint32_t lease_notice(const Inputs& inputs, const Plan& plan) {
   return static_cast<std::uint32_t>(std::min(kSteps * most, plan.leases.chunk / 2));
 }
 
-/// The group of a rank. The leader is -1 if the rank is in no group.
+/// The group of a rank. If the rank is in no group, the result's leader is -1.
 GroupRanks group_of(int rank, const policy::Placement& placement) {
   const int group = placement.group(rank);
   return group >= 0 ? placement.groups[group] : GroupRanks{-1, 0};
@@ -173,7 +173,7 @@ class RankLife::VerifierPlace final : public Place {
     machine_.kv_share().account(summary);
     return summary;
   }
-  // Skips drafts by drafter ranks, because the drafter ranks count them.
+  // Skips drafts that drafter ranks made, because these ranks count them.
   void count(std::span<DraftTally> drafts) const override {
     if (speculator_ == nullptr) return;
     for (std::size_t k = 0; k < speculator_->roster().size(); ++k) {

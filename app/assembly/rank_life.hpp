@@ -25,7 +25,7 @@ class RankLife final : public protocol::Participant {
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] const policy::Placement& placement() const { return placement_; }
   /// Numbers of tried and accepted tokens of the rank's own drafters, by index in Plan::drafters.
-  /// A last element is for suffix drafters that made most drafts with responses of earlier steps.
+  /// The last element is for suffix drafters that had responses of earlier steps for most drafts.
   [[nodiscard]] std::span<const DraftTally> drafts() const { return drafts_; }
 
  private:

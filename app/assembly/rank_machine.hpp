@@ -28,8 +28,8 @@ class RankMachine {
   [[nodiscard]] virtual Mailbox& mailbox() = 0;
   [[nodiscard]] virtual TelemetrySink& telemetry() = 0;
 
-  /// Replaces weights, engine and KV by the ones that the rank needs for its role in `placement`.
-  /// Not needed for the rank's first role. Never waits for another rank.
+  /// Replaces weights, engine and KV by what the rank needs for its role in `placement`. Not called
+  /// for the rank's first role. Never waits for another rank.
   virtual void take(const policy::Placement& placement) = 0;
   /// Seconds spent loading weights so far, at the start and in take().
   [[nodiscard]] virtual double loading_seconds() const = 0;
@@ -54,13 +54,12 @@ class RankMachine {
     return nullptr;
   }
 
-  /// Warns the user.
   virtual void warn(const std::string& text) = 0;
   /// Stalls a drafter rank for `seconds`, in tests of slow drafters.
   virtual void sleep(double seconds) = 0;
   /// Writes unsaved results to disk. Called after the rank's last role.
   virtual void close() = 0;
-  /// Fills in the fields about traffic, loading, writing and memory.
+  /// Sets the fields of `summary` about traffic, loading, writing and memory.
   virtual void account(RankSummary& summary) const = 0;
 };
 

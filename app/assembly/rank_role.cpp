@@ -33,8 +33,8 @@ std::uint64_t peak_rss_bytes() {
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-/// Tells the coordinator, one time only, that this rank got a signal to stop. The signal may have
-/// reached no other rank.
+/// Tells the coordinator, one time only, that this rank got a signal to stop, because perhaps no
+/// other rank got the signal.
 class SignalRelay {
  public:
   SignalRelay(Mailbox& mailbox, int rank) : mailbox_(mailbox), rank_(rank) {}
@@ -52,7 +52,7 @@ class SignalRelay {
   bool told_ = false;
 };
 
-/// Waits for at most `seconds`, and sends and receives messages meanwhile.
+/// Waits for at most `seconds` when roles are over: sends queued messages, and drops received ones.
 void rest(Mailbox& mailbox, double seconds) {
   (void)mailbox.wait(seconds);
   while (mailbox.poll()) {
@@ -168,7 +168,7 @@ class Rank final : public RankMachine {
   std::unique_ptr<TrajectorySink> sink_;      ///< null: responses go to shard_ directly
   std::unique_ptr<Environment> environment_;  ///< set with shard_, if responses are conversations
   std::unique_ptr<PregeneratedShard> pregenerated_;  ///< set at the first call of pregenerated()
-  double rewards_kept_ = 0;  ///< time of the last check for rewards to write
+  double rewards_kept_ = 0;  ///< when the scorer was last asked for new rewards
   std::unique_ptr<Compute> compute_;
   engine::KvMemory kv_;                       ///< empty unless the rank is in a verifier group
   KvStorage kv_storage_;                      ///< empty unless the rank is in a verifier group
@@ -218,7 +218,7 @@ void Rank::keep_rewards() {
   if (rewards_choose_prompts() && !all.empty()) tell(std::move(all));
 }
 
-/// Sends rewards to the coordinator. They are on disk already.
+/// Sends rewards that are on disk already, and NaN for failed scoring, to the coordinator.
 void Rank::tell(std::vector<Reward> rewards) {
   mailbox_.send(Address::coordinator(), protocol::encode(protocol::Rewarded{std::move(rewards)}));
 }
@@ -252,8 +252,8 @@ void Rank::share_kv(const policy::Placement& placement) {
 }
 
 void Rank::take(const policy::Placement& placement) {
-  kv_share_.reset();  // before kv_, whose memory it has registered for transfers
-  kv_storage_ = {};   // KV that the last role stored is dropped, and computed again if needed
+  kv_share_.reset();  // first, because it has registered the memory of kv_ for transfers
+  kv_storage_ = {};   // drops KV that the last role stored; it is computed again if needed
   kv_ = {};
   take_place(*compute_, inputs_, plan_, placement, rank_);
   share_kv(placement);

@@ -26,15 +26,15 @@ struct Attempt {
   std::function<bool()> stop;  ///< if true on any rank, all ranks stop waiting for rewards
 };
 
-/// Results of one rank: its drafts and its scores.
+/// What one rank reports of its drafts and its scoring.
 struct RankReport {
   std::vector<DraftTally> drafts;  ///< RankLife::drafts()
   ScoringReport scoring;
 };
 
-/// Makes the weights, engine and files of the rank, and runs its roles until the coordinator ends
-/// the run. Then waits for rewards. If a rank fails during start-up, all ranks throw JobEnded. A
-/// rank that fails later reports its fault to `faults`. Collective.
+/// Makes the weights, engine and files of the rank, and runs the rank's roles until the coordinator
+/// ends the run. Then waits for missing rewards. If a rank fails while it makes these objects, all
+/// ranks throw JobEnded. A rank that fails later reports its fault to `faults`. Collective.
 [[nodiscard]] RankReport run_role(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                   const Machine& machine, const Plan& plan, const Attempt& attempt,
                                   Standing& standing, const Clock& clock,

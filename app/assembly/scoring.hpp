@@ -26,22 +26,22 @@ struct Plan;
 void prepare_scoring(Inputs& inputs);
 /// Gives rank 0's Inputs::subjects to all ranks. Collective.
 void share_subjects(const fabric::MpiEnvironment& mpi, Inputs& inputs);
-/// Lets a worker score the first prompt's ground truth as if it were a response. If the worker
-/// gives no score, throws UsageError or, if reward.required is `none`, only warns. Does nothing
-/// unless reward.method is `command`.
+/// Lets a worker score a trial response to the first prompt: the prompt's ground truth or, if it
+/// has none, "no answer". If no score comes, throws UsageError or, if reward.required is `none`,
+/// only warns. Does nothing unless reward.method is `command`.
 void try_scorer(const Inputs& inputs);
 /// The line of plan_text() about how responses are scored; empty if they are not.
 [[nodiscard]] std::string scoring_text(const Inputs& inputs);
 
-/// Results of scoring, on one rank or summed over all.
+/// Results of scoring, of one rank or, by sum_scoring(), of all.
 struct ScoringTally {
   std::array<std::uint64_t, 6> counts{};  ///< [ScoreOutcome] number of responses
   std::uint64_t failures = 0;             ///< number of times that a worker failed
   double reward_sum = 0;                  ///< sum of all rewards
-  double seconds = 0;                     ///< sum of the seconds that each response's last try took
+  double seconds = 0;                     ///< sum of the seconds of each response's last try
   double overlapped_seconds = 0;          ///< the part of `seconds` before the end of generation
   std::uint64_t late = 0;                 ///< responses not yet scored when generation ended
-  double trailing_seconds = 0;            ///< seconds from end of generation to end of scoring
+  double trailing_seconds = 0;            ///< seconds of waiting for scores after generation
   std::uint64_t unscored = 0;             ///< responses not scored when the run was stopped
 
   [[nodiscard]] std::uint64_t scored() const;
@@ -64,7 +64,7 @@ class Scoring {
 
   void submit(const Trajectory& response);
   /// Calls `keep` with each new reward, and returns the number of new rewards. `all`: null, or a
-  /// list to which the new rewards are added, and NaN for each response whose scoring failed.
+  /// list to which each new result is added: the reward or, if scoring failed, NaN.
   std::size_t settle(const Keep& keep, std::vector<Reward>* all = nullptr);
   /// Call when no rank generates any more.
   void generation_over();
@@ -98,8 +98,8 @@ class ScoringSink final : public TrajectorySink {
   Scoring& scoring_;
 };
 
-/// Passes responses on to `sink`. When flush() has put them on disk, calls `tell` with the rewards
-/// that their environments gave to the finished ones.
+/// Passes responses on to `sink`. When flush() has put them on disk, it calls `tell` with the
+/// rewards that environments gave to finished responses among them.
 class TellingSink final : public TrajectorySink {
  public:
   using Tell = std::function<void(std::vector<Reward>)>;
@@ -120,13 +120,13 @@ class TellingSink final : public TrajectorySink {
   std::vector<Reward> rewards_;  ///< rewards of responses that are not on disk yet
 };
 
-/// This rank's share of the responses that had no reward before the run was resumed. Divides these
-/// responses evenly among the verifiers. `found`: all these responses, on rank 0. Collective.
+/// Divides rank 0's `found`, the responses of a resumed run that have no reward yet, evenly among
+/// the verifiers. Returns this rank's share. Collective.
 [[nodiscard]] io::Unscored share_of_unscored(const fabric::MpiEnvironment& mpi,
                                              const Inputs& inputs, const Plan& plan,
                                              const io::Unscored& found);
 
-/// Waits, after generation, until all ranks' responses are scored or `stop` is true on some rank.
+/// After generation, waits until all responses have a result or `stop` is true on some rank.
 /// `scoring`: null on a rank that scores nothing. `rest`: sleeps for the given seconds. Collective.
 void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const Scoring::Keep& keep,
                     const std::function<bool()>& stop, const std::function<void(double)>& rest);

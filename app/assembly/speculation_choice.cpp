@@ -15,13 +15,16 @@
 namespace paceline::app {
 namespace {
 
-/// Plans with at least this share of the first plan's predicted speed are hardly slower: most
-/// predictions are off by more than 5 % (tests/bench/README.md, "Calibration").
+/// Plans with at least this share of the first plan's predicted speed count as hardly slower,
+/// because most simulated times are off by more than 5 % (tests/bench/README.md, "Calibration").
 constexpr double kHardlySlower = 0.95;
 
-constexpr std::size_t kShown = 5;  ///< plans shown besides the chosen and each mode's best plan
+/// Number of fastest plans that are always shown. Of slower plans, only the chosen one and the best
+/// of each mode are shown.
+constexpr std::size_t kShown = 5;
 
-/// Mean number of positions that a request attends to while its response grows to max_tokens / 2.
+/// Estimate of the mean number of positions that a request attends to: the longest prompt, and half
+/// of a response of mean_max_tokens / 2 tokens.
 double mean_context(const Inputs& inputs) {
   return inputs.sizes.longest_prompt + inputs.sizes.mean_max_tokens / 4;
 }
@@ -91,7 +94,7 @@ std::string no_plan(const policy::Placement& first, const ProfiledCosts& costs) 
       costs.fault);
 }
 
-/// The fastest decoupled plan or, if `decoupled` is false, the fastest of the others; null: none.
+/// The fastest plan that is decoupled or, if `decoupled` is false, that is not; null: none.
 const policy::SpeculationPlan* rival(const SpeculationChoice& choice, bool decoupled) {
   const auto found = std::ranges::find_if(choice.plans, [&](const auto& plan) {
     return (plan.mode == SpeculationMode::decoupled) == decoupled;
@@ -121,8 +124,8 @@ bool computes(const ConfiguredDrafter& drafter) {
 }
 
 /// Returns the first plan. But if it is decoupled and its drafter's acceptance was never measured,
-/// returns the plan whose drafter has the highest acceptance, among plans with the same ranks that
-/// are hardly slower, because accepted drafts are worth more later, when batches are small.
+/// its small lead over other plans may be wrong. Then returns, among plans with the same ranks that
+/// are hardly slower, the plan whose drafter has the highest acceptance, measured or assumed.
 const policy::SpeculationPlan& likeliest(std::span<const policy::SpeculationPlan> plans,
                                          const SpeculationChoice& choice) {
   const auto method = [&](const policy::SpeculationPlan& plan) {
@@ -165,14 +168,14 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
   // N-grams and suffix trees draft on drafter ranks only if the user asks for drafter ranks.
   const bool asked =
       drafter_ranks.value_or(0) > 0 || speculation.mode == SpeculationMode::decoupled;
-  // The cost of sending features to a head on a drafter rank is not known. So a head drafts there
-  // only if the user asks for drafter ranks and there is no draft model.
+  // The cost of sending features to a head on a drafter rank is not known. So drafter ranks use a
+  // head only if the user asks for drafter ranks and there is no draft model.
   const bool models = std::ranges::any_of(
       inputs.drafters, [](const auto& drafter) { return drafter.model != nullptr; });
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
     const bool ahead = drafter.head != nullptr ? asked && !models : asked || drafter.model;
-    // A drafter rank asks its second drafter only where the first one drafts nothing, so the run
-    // does not correct a wrong choice of the first. The assumed acceptance has to be close.
+    // A drafter rank asks its second drafter only where the first drafts nothing, so the run does
+    // not correct a wrong first drafter. The assumed rate must be near the true: lower for lookups.
     const double unknown = computes(drafter) ? policy::kUnknownAcceptance : policy::kUnknownLookup;
     choice.methods.push_back({drafter.name, history.rate(drafter.name, unknown), ahead});
     choice.known.push_back(history.knows(drafter.name));
@@ -216,7 +219,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
   if (choice.drafter_ranks > 0) choice.window.tokens = chosen.draft_length;
 }
 
-/// If costs are known, sorts drafters as choose_speculation() says. Otherwise keeps their order.
+/// If a profile applies, sorts drafters as choose_speculation() says. Otherwise keeps their order.
 void order_drafters(const Inputs& inputs, int ranks, const ProfiledCosts& costs,
                     const DraftHistory& history, SpeculationChoice& choice) {
   choice.order.resize(inputs.drafters.size());

@@ -1,5 +1,5 @@
-// Chooses the number of drafter ranks, their draft window, and the order of drafters. The choice
-// uses the known costs, within the configuration's limits.
+// Chooses the number of drafter ranks, their draft window, and the order of drafters, by known
+// costs and within the limits that the configuration sets.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct SpeculationChoice {
   std::vector<policy::DraftMethod> methods;  ///< drafting methods of the plans
   std::vector<bool> known;  ///< [methods] whether earlier runs measured the method's acceptance
   std::vector<policy::RankedMethod> ranked;  ///< methods by their speedup, fastest first
-  policy::LadderLoad load;                   ///< load for which the speedups hold
+  policy::LadderLoad load;                   ///< load for which `ranked` and the ladder hold
   double requests = 0;                       ///< number of responses in the job
 };
 
@@ -60,14 +60,14 @@ struct SpeculationChoice {
 [[nodiscard]] std::vector<PlannedDrafter> in_order(std::span<const ConfiguredDrafter> drafters,
                                                    const SpeculationChoice& choice);
 
-/// The load at which drafters are compared: a group's batch at the run's start, and mean contexts.
+/// The load at which drafters are compared: a group's batch at the run's start, and a mean context.
 [[nodiscard]] policy::LadderLoad ladder_load(const Inputs& inputs, int groups);
 
-/// The draft ladder of these costs as lines of text; empty if nothing drafts.
+/// The draft ladder of these costs as lines of text; empty if they include no drafter.
 [[nodiscard]] std::string draft_ladder_text(const CostTable& costs, const policy::LadderLoad& load);
 
-/// Text for the user: the chosen plan, other plans, the settings that select each plan, and the
-/// draft ladder. Empty if there are no plans to choose from.
+/// Text for the user: drafters' acceptance and speedup, plans with the settings that select each,
+/// and the draft ladder. Empty if there are no plans to choose from.
 [[nodiscard]] std::string speculation_text(const Plan& plan);
 
 }  // namespace paceline::app

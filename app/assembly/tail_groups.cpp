@@ -21,7 +21,7 @@ constexpr double kHostBandwidth = 50e9;
 /// estimate, not a measurement.
 constexpr double kFileBandwidth = 1e9;
 
-/// Text of engine.tail_profile; empty: it is not set. `fault`: why the profile does not apply.
+/// Text of engine.tail_profile; empty: not set. `fault`: why it does not apply; empty: it applies.
 struct TailProfile {
   std::string text;
   std::string fault;

@@ -35,9 +35,8 @@ struct TailGroups {
 
 /// Reads engine.tail_profile, a cost table of groups of twice the layout's degree. Throws
 /// UsageError if the table has another degree, or if layout.tail_tp asks for a degree without known
-/// costs. No groups join if this table does not apply to the run, or `costs` has no profile that
-/// does. `costs`: costs of the layout's groups. The second overload reads on rank 0 for all ranks.
-/// It is collective, and throws JobEnded.
+/// costs. No groups join if this table, or the profile of the layout's groups in `costs`, does not
+/// apply to the run. The collective overload reads on rank 0 for all ranks, and throws JobEnded.
 [[nodiscard]] TailGroups read_tail_profile(const Inputs& inputs, const Machine& machine,
                                            const policy::Placement& placement,
                                            const ProfiledCosts& costs);
@@ -46,7 +45,7 @@ struct TailGroups {
                                            const policy::Placement& placement,
                                            const ProfiledCosts& costs);
 
-/// Whether the rank can be in a larger group of degree `tp`. Such a group lies on one node.
+/// Whether all ranks of the rank's larger group of degree `tp` are in verifier groups, on one node.
 [[nodiscard]] bool joins(const Machine& machine, const policy::Placement& placement, int rank,
                          int tp);
 
@@ -54,7 +53,7 @@ struct TailGroups {
 /// too few neighbouring groups.
 void keep_possible(const Machine& machine, const policy::Placement& placement, TailGroups& tail);
 
-/// Options by which the scheduler decides when groups join: never, if costs are not known.
+/// Options by which the scheduler decides when groups join. If costs are not known, no groups join.
 [[nodiscard]] policy::GrowthOptions growth_options(const Inputs& inputs, const Machine& machine,
                                                    const Plan& plan);
 

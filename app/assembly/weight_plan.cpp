@@ -34,7 +34,7 @@ std::vector<policy::WeightHolder> holders(const Machine& machine) {
   return all;
 }
 
-/// Adds the weights, except vision towers, that each rank needs now or in a later role.
+/// Adds the weights, except vision towers, that each rank needs now or, on a host, in later roles.
 void add_weights(const Inputs& inputs, const Machine& machine, const Plan& plan,
                  std::vector<policy::WeightHolder>& all) {
   const policy::Placement& placement = plan.layout.placement;
@@ -66,8 +66,8 @@ void add_weights(const Inputs& inputs, const Machine& machine, const Plan& plan,
   }
   for (const policy::DrafterPlace& drafter : placement.drafters)
     add_drafts(drafter.rank, Role::drafter);
-  // On a host, ranks have their weights for larger groups from the start, so that joining takes no
-  // time. On a device, they load these weights when groups join.
+  // On a host, ranks have their weights for larger groups from the start, so that joining loads
+  // nothing. On a device, ranks load these weights when groups join.
   for (const auto& [tp, costs] : plan.tail_groups.costs) {
     for (int rank = 0; rank < placement.ranks && !machine.backend.on_device(); ++rank) {
       if (joins(machine, placement, rank, tp)) all[rank].weights.push_back({{}, tp, rank % tp});

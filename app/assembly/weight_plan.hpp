@@ -3,7 +3,7 @@
 // If the backend computes from host memory, a rank has from the start the weights of all roles that
 // it may get, as in SpecActor (section 4.3, "Model scale"). Ranks whose cores are in the same NUMA
 // domains share one copy of the weights that they all need (policy/place/weight_copies.hpp). A
-// copy of a draft model that ranks do not share may lend its memory to KV.
+// copy of a draft model that only one rank uses may lend its memory to KV.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ struct WeightPlan {
 [[nodiscard]] WeightPlan plan_weights(const Inputs& inputs, const Machine& machine,
                                       const Plan& plan);
 
-/// Bytes of the target's packed weights on a rank of a group of degree `tp`. In a simulation: bytes
-/// on all GPUs of the rank, with embeddings and vision tower.
+/// Bytes of the target's packed weights on a rank of a group of degree `tp`. If a simulation has
+/// Inputs::priced: bytes of this model on all GPUs of the rank, with embeddings and vision tower.
 [[nodiscard]] std::uint64_t target_bytes(const Inputs& inputs, int tp);
 /// Bytes of the target's packed vision tower; 0: no prompt has pictures.
 [[nodiscard]] std::uint64_t tower_bytes(const Inputs& inputs);
@@ -42,8 +42,7 @@ struct WeightPlan {
                                           const DraftHead* head);
 /// Sum of drafter_bytes() over all configured drafters.
 [[nodiscard]] std::uint64_t drafter_bytes(const Inputs& inputs);
-/// Number of ranks that can share one copy. It is counted for each set of NUMA domains, and the
-/// least of these counts is returned.
+/// Number of ranks that can share one copy: the least over all sets of NUMA domains.
 [[nodiscard]] int weight_sharers(const Machine& machine);
 
 /// The head that `id` names; null: it names no head.

@@ -1,10 +1,9 @@
 // Holds the weights that a rank computes with (planned in weight_plan.hpp), and loads other weights
 // when the rank's role changes.
 //
-// A copy that ranks share is mapped by each of them. At the start, each packs a part of it. On a
-// device, a rank loads the weights of its role into the device's memory, from files that the node
-// caches. Weights that may lend their memory to KV leave the store when first used, and are loaded
-// again later.
+// Each rank that shares a copy maps it, and packs a part of it at the start. On a device, a rank
+// loads the weights of its role into the device's memory, from files that the node caches. Weights
+// that may lend their memory to KV leave the store when first returned. A later get() loads them.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +53,7 @@ class WeightStore {
   }
   /// Seconds spent on loading so far, not counting waits for other ranks.
   [[nodiscard]] double loading_seconds() const { return loading_seconds_; }
-  /// Bytes of weights loaded at the start; 0 on a device. Of a shared copy, this rank's part
+  /// Bytes of weights loaded at the start; 0 on a device. Of a shared copy, only this rank's part
   /// counts.
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   /// Bytes of other ranks' parts in shared copies. Linux counts them in this rank's RSS too.
