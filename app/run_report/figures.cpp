@@ -299,9 +299,10 @@ class Builder {
       double leased = -1;
       int moves = 0;
       bool stopped = false;
-      std::set<std::uint32_t> turns;  // tokens at ends of turns; a resumed run repeats some turns
-      std::optional<double> turn_ended;  // time of the last turn's end, until its answer comes
-      std::optional<ResponseFigures> response;  // its last end; a resumed run can record several
+      // The response's length at each turn's end. A set, because a resumed run repeats some turns.
+      std::set<std::uint32_t> turns;
+      std::optional<double> turn_ended;         // time of the end of the turn that awaits an answer
+      std::optional<ResponseFigures> response;  // its last finish; a resumed run can repeat it
     };
     std::map<RequestId, Known> known;
     for (const auto& [event, attempt, number] : run_.events) {

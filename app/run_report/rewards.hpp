@@ -49,8 +49,8 @@ struct RewardFigures {
   std::vector<PassAt> pass;  ///< k: 1, 2, 4, ..., largest number of scored responses to a prompt
   double threshold = 0;      ///< least reward that passes
 
-  std::uint64_t groups = 0;    ///< prompts with two or more scored responses
-  std::uint64_t equal = 0;     ///< groups whose rewards are all equal, so that GRPO learns nothing
+  std::uint64_t groups = 0;  ///< prompts with two or more scored responses
+  std::uint64_t equal = 0;   ///< groups whose rewards are all equal; GRPO learns nothing from them
   std::uint64_t all_pass = 0;  ///< groups whose responses all pass
   std::uint64_t none_pass = 0;
 

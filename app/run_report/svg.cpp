@@ -11,7 +11,7 @@ namespace {
 constexpr double kWidth = 800;
 constexpr double kLeft = 70;  // room for the y axis's label, names and numbers
 constexpr double kRight = 20;
-constexpr double kLegend = 5;  // left end of the legend, so that the names of all phases fit
+constexpr double kLegend = 5;  // left end of the legend; if it were kLeft, not all phases would fit
 constexpr double kTop = 34;    // room for the legend
 constexpr double kBottom = 40;
 constexpr double kLetter = 6.6;  // about the mean width of a letter in a font of size 12

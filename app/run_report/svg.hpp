@@ -50,8 +50,8 @@ class Plot {
   Axis y_axis_;
   double height_;
   double legend_end_ = 0;
-  double marked_ = 0;  ///< right end of the last mark's word, in SVG units
-  int row_ = 0;        ///< row of the last mark's word
+  double marked_ = 0;  ///< right end of the latest mark's word, in SVG units
+  int row_ = 0;        ///< row of the latest mark's word, counted from the top
   bool names_ = false;
   std::string body_;
   std::string legend_;

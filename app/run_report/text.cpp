@@ -38,7 +38,7 @@ std::string note_on_brackets(const RunFigures& figures) {
 
 std::string host_of(const RankFigures& rank) { return rank.host.empty() ? "-" : rank.host; }
 
-/// Least, mean and greatest seconds of a rank in each phase, and the rank with most seconds.
+/// Least, mean and greatest seconds of a rank in each phase, and the rank with the most seconds.
 Table phases(const RunFigures& figures) {
   Table table{"Where the time went, seconds a rank",
               {{"phase", "min", "mean", "max", "of rank", "on", "%"}}};

@@ -46,7 +46,7 @@ class Trace {
       hosts_[{process.attempt, process.rank}] = quoted(process.host);
   }
 
-  /// The trace's process number for a rank of an attempt. The first use of a process names it.
+  /// The trace's process number for a rank of an attempt. If the process is new, names it first.
   int process(std::uint32_t attempt, std::uint32_t rank) {
     const auto [at, added] =
         processes_.emplace(std::pair(attempt, rank), static_cast<int>(processes_.size()));
@@ -89,7 +89,7 @@ class Trace {
     events_ += '}';
   }
 
-  std::map<std::uint32_t, double> begins_;  ///< [attempt] start, in microseconds of the run
+  std::map<std::uint32_t, double> begins_;  ///< [attempt] microseconds since the run's start
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::string> hosts_;  ///< (attempt, rank)
   std::map<std::pair<std::uint32_t, std::uint32_t>, int> processes_;
   std::string events_;

@@ -139,10 +139,10 @@ std::int32_t Sequences::blocks_there(const Prefix& prefix) const {
   return sequences_[prefix.owner].length / block_;
 }
 
-/// Chooses the source of `sequence`, which owns its prompt: the other prompt from which it can take
-/// the greatest number of leading blocks, but at most `most`. If `waits`, it can also wait for
-/// blocks that the source's owner has yet to compute, unless this owner is paused. Only open() sets
-/// `waits`, so a prompt waits only for prompts opened earlier, and no two wait for each other.
+/// Chooses a source for `sequence`, the owner of its prompt: another prompt that can share the
+/// greatest number of leading blocks, at most `most`. If `waits`, this includes blocks that the
+/// source's owner has yet to compute, unless this owner is paused. Only open() sets `waits`, so a
+/// prompt waits only for prompts opened earlier, and no two wait for each other.
 void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   Sequence& s = sequences_[sequence];
   s.common = 0;
@@ -166,9 +166,9 @@ void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   graft(sequence);
 }
 
-/// Takes over the blocks that the sequence waits for, if their source, another prompt, has computed
-/// them. If the source has not, and its owner is paused, the sequence takes over only the leading
-/// blocks that some prompt has computed already.
+/// Puts the blocks that the sequence waits for into its table, if the source (another prompt) has
+/// computed them all. If not, and if the source's owner is paused, the sequence takes only the
+/// leading blocks that some prompt has computed already.
 void Sequences::graft(Handle sequence) {
   Sequence& s = sequences_[sequence];
   if (!s.grafts) return;
@@ -245,8 +245,9 @@ bool Sequences::ready(Handle sequence) {
   return !s.waits && !s.grafts;
 }
 
-// An owner whose prompt is incomplete shares its first `common` blocks. Other sequences share, or
-// will share, the prompt's blocks before the last one, and a copy overwrites the last one.
+// An owner whose prompt is incomplete shares its first `common` blocks. Any other sequence shares,
+// or will share, the prompt's blocks before the last. In place of the prompt's last block it has a
+// block of its own, which a copy of that last block overwrites. So only later blocks are its own.
 std::int32_t Sequences::own_from(Handle sequence) const {
   const Sequence& s = at(sequence);
   return (s.owner && !s.prefix->ready ? s.common : last_block(s) + 1) * block_;
@@ -333,8 +334,8 @@ void Sequences::roll_back(Handle sequence, std::int32_t length) {
   s.length = length;
 }
 
-// Makes a sibling that waits for the incomplete prompt its owner, if there is one. The sibling gets
-// the prompt's blocks except the last one, because it has a last block of its own.
+// If a sibling waits for the incomplete prompt, this sibling becomes the prompt's owner. It gets
+// the prompt's blocks except the last one, in place of which it has a block of its own.
 void Sequences::hand_over_prompt(Handle sequence) {
   Sequence& s = sequences_[sequence];
   for (Handle other = 0; other < static_cast<Handle>(sequences_.size()); ++other) {
@@ -386,7 +387,7 @@ void Sequences::close(Handle sequence) {
 Parcel Sequences::detach(Handle sequence) {
   Sequence& s = at(sequence);
   if (has_work()) throw std::logic_error("a KV sequence leaves before work on it is done");
-  const bool half_done = s.owner && !s.prefix->ready;  // a waiting sibling gets the computed part
+  const bool half_done = s.owner && !s.prefix->ready;  // such KV goes to a waiting sibling, if any
   Parcel parcel{{}, s.waits || half_done ? 0 : s.length};
   forget(sequence);
   const std::int32_t kept = blocks_for(parcel.positions, block_);

@@ -60,7 +60,7 @@ class Store {
 
   /// Stores `blocks` as the blocks of the request's table from index `first` on. They replace all
   /// blocks stored from this index on. If there is no room, the put waits until the KV that is
-  /// needed last has gone down to disk or, if the disk is full too, was dropped. The put fails if
+  /// needed last has gone down to disk or, if the disk is full too, is dropped. The put fails if
   /// its own KV would have to be dropped, or if blocks before `first` are missing. Nothing is then
   /// stored under the key. The caller must not change the blocks until the put has ended.
   [[nodiscard]] Ticket put(Key key, std::int32_t first, std::vector<std::byte*> blocks);

@@ -26,7 +26,7 @@ class Conversations {
   [[nodiscard]] bool may_go_on(const Admission& request) const;
   /// Returns a new key for the KV of a waiting request. The coordinator never makes the same key.
   [[nodiscard]] std::uint64_t next_key() { return kOwnKeys | ++keys_; }
-  /// Asks the environment to answer the request's turn, which has ended. `kv`: its stored KV.
+  /// Asks the environment to answer the request's last turn. `kv`: the request's stored KV.
   void ask(Admission request, const policy::KeptKv& kv);
   [[nodiscard]] bool waits(RequestId id) const { return waiting_.contains(id); }
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }

@@ -247,7 +247,7 @@ void Coordinator::add_work() {
 }
 
 /// Leases waiting requests to all groups with room, in descending order of free KV blocks (Seer's
-/// SelectInstance). Idle groups do not report, so leases after reports alone would not reach them.
+/// SelectInstance). An idle group sends no reports, so leases for it cannot wait for a report.
 void Coordinator::lease_to_any() {
   std::vector<policy::GroupState> with_room;
   std::copy_if(run_.groups.begin(), run_.groups.end(), std::back_inserter(with_room),
@@ -384,7 +384,7 @@ void Coordinator::forget_stored(int leader) {
   if (!keys.empty()) send(leader, DropKv{std::move(keys)});
 }
 
-/// Moves requests out of groups that are to end. When none is left there, tells ranks their places.
+/// Moves all requests out of groups that are to end, and then tells ranks their new places.
 void Coordinator::drain() {
   if (!change_ || change_->told()) return;
   const RoleChange::Drain drain = change_->drain(requests_);

@@ -75,7 +75,7 @@ class Coordinator final : public protocol::Participant {
   [[nodiscard]] bool over() const override {
     return summaries_.size() == static_cast<std::size_t>(placement_.ranks);
   }
-  /// Whether all requests are finished or, with dynamic sampling, whether it needs no more of them.
+  /// Whether all requests are finished or, with dynamic sampling, whether no more are needed.
   [[nodiscard]] bool complete() const {
     return options_.sampling != nullptr ? options_.sampling->over() : requests_.complete();
   }
@@ -136,7 +136,7 @@ class Coordinator final : public protocol::Participant {
   /// The scheduler's view of the run. A report updates only the entry of the group that sent it,
   /// because there can be a thousand groups, each of which reports every few steps.
   policy::RunState run_;
-  std::vector<Trajectory> unbegun_;  ///< requests that dynamic sampling holds back, last one first
+  std::vector<Trajectory> unbegun_;  ///< requests held back by dynamic sampling, in reverse order
   std::set<int> verifiers_;          ///< leaders of all present and past groups
   std::size_t unforeseen_ = 0;       ///< reports that foresee() has counted since it last acted
   std::size_t placements_ = 0;       ///< completed changes of roles

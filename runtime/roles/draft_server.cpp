@@ -20,8 +20,8 @@ constexpr double kLookSeconds = 1;  ///< seconds between two searches for expire
 
 }  // namespace
 
-// Applies updates before it answers fetches and asks for missing tokens. After a request's move, a
-// later update by the old verifier may fill the gap that the new verifier's tokens leave.
+// Applies all updates before it asks verifiers for missing tokens: after a request's move, an
+// update by the old verifier may fill the gap before the new verifier's tokens.
 Turn DraftServer::turn() {
   Turn turn;
   const auto the_first_server = [this](const Address& from, const EarlierFound&) {
@@ -106,8 +106,8 @@ void DraftServer::answer(Asker& asker) {
   mailbox_.send(asker.at, encode(answer));
 }
 
-/// Adds texts of earlier training steps, newest first, at most `most` tokens in all. Each prompt
-/// with such texts may have an equal share, and leaves the unused part to the prompts after it.
+/// Adds texts of earlier training steps, newest first, at most `most` tokens in all. Prompts whose
+/// texts the asker lacks have equal shares. The unused part of a share goes to later prompts.
 void DraftServer::add_earlier(DraftTexts& answer, std::size_t most) {
   if (earlier_ == nullptr) return;
   std::vector<draft::LogPlace*> lacking;

@@ -19,8 +19,8 @@ namespace {
 /// A verifier awaiting an answer gets an empty Drafts if nothing was sent to it for kSignSeconds.
 constexpr double kSignSeconds = 0.5;
 
-/// Binary exponents of valid features are below this. No model computes larger features. They could
-/// overflow fp32 in a head's first product.
+/// Binary exponents of valid features are below this. Larger features could overflow fp32 in a
+/// head's first product. No model computes such features.
 constexpr int kMostExponent = 96;
 
 /// An observation's weight in the share of right second choices falls to 1/e after kSecondMemory
@@ -159,7 +159,7 @@ void DrafterRank::open(int from, const DraftOpen& open) {
 /// Goes on with a request that the verifier opens again because this rank's mailbox was full. The
 /// drafters compute only the text that they missed. To compute the whole texts of all requests
 /// would take so long that the mailbox would fill up again. Returns false, and changes nothing, if
-/// the request must be opened anew: it has moved, or a drafter lacks the missed features.
+/// the request must be opened anew: it has moved, or a drafter needs features that it missed.
 bool DrafterRank::goes_on(int from, const DraftOpen& open, OpenRequest& r) {
   const auto known = static_cast<std::size_t>(r.response);
   if (r.verifier != from || r.version != open.version || open.response.size() < known ||
@@ -379,7 +379,7 @@ std::size_t DrafterRank::requests_of_call() const {
 }
 
 /// Drafts for the requests that fit in one call of a drafter, beginning where the last draft()
-/// ended. Returns whether drafters were asked, perhaps in vain: the next draft() may be for others.
+/// ended. Returns true if drafters were asked, even if they found nothing.
 bool DrafterRank::draft() {
   asked_.clear();
   bool held_up = false;
@@ -420,7 +420,7 @@ bool DrafterRank::draft() {
   return true;
 }
 
-/// Asks a drafter to draft for the requests in `asked_`, and removes those that got a draft.
+/// Asks a drafter to draft for the requests in `asked_`, and removes requests that got a draft.
 /// Drafter number `branching_` also drafts branches.
 void DrafterRank::ask(std::int32_t drafter) {
   const std::size_t branches = drafter == branching_ ? outcomes_.size() : 0;
@@ -433,7 +433,7 @@ void DrafterRank::ask(std::int32_t drafter) {
   assumed_.resize(std::max(assumed_.size(), asked_.size() + branches));
   slots_.clear();
   for (const Asked& asked : asked_) {
-    // A draft may complete the next piece, unless the limit on tokens ahead comes first.
+    // Asks for the rest of the next piece, or less if the limit on tokens ahead comes first.
     const DraftedChain& chain = asked.request->ahead.chain;
     std::vector<TokenId>& assumed = assumed_[slots_.size()];
     assumed.clear();

@@ -119,7 +119,7 @@ class DrafterRank final : public protocol::Participant {
   [[nodiscard]] int window() const {
     return eager() ? options_.window.most() : options_.window.tokens;
   }
-  /// Number of tokens in a complete piece. A piece is the part of a draft that one message has.
+  /// Number of tokens in a complete piece. A piece is the part of a chain that one message has.
   [[nodiscard]] int piece() const { return eager() ? 1 : options_.window.tokens; }
   [[nodiscard]] int most_ahead() const { return protocol::most_ahead(window()); }
   [[nodiscard]] bool at_limit(const OpenRequest& r) const {
@@ -150,7 +150,7 @@ class DrafterRank final : public protocol::Participant {
   std::vector<DraftTally> tallies_;
   std::int32_t branching_ = -1;  ///< index of the drafter that drafts branches; -1: none does
   policy::AcceptanceModel acceptance_;
-  policy::FadingShare second_choices_;  ///< share that is right where the first choice is wrong
+  policy::FadingShare second_choices_;  ///< share of wrong tokens with a right second choice
   std::uint32_t drawn_ = 0;             ///< random numbers drawn
   double answered_ = -1;                ///< time of the last DraftCommits; -1: none yet
   double between_answers_ = 0;          ///< average seconds between DraftCommits; 0: not known

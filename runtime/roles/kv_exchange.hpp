@@ -125,8 +125,8 @@ class KvExchange {
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }
   /// Whether a move for the request is in flight, and may be writing KV into the request's blocks.
   [[nodiscard]] bool arriving(RequestId id) const;
-  /// Releases KV kept for moves to groups that are not in `placement`: they hold no requests any
-  /// more. `ended`: they no longer exist, so KV copied for their races is released too.
+  /// Releases KV kept for moves to groups that are not in `placement`, because they hold no
+  /// requests any more. `ended`: these groups have ended, so KV for their races is released too.
   void part_from(const policy::Placement& placement, bool ended);
   /// Whether no KV is kept, stored or arriving.
   [[nodiscard]] bool idle() const { return moves_.empty(); }

@@ -1,4 +1,4 @@
-// What a verifier does for the next training step when it has no work in this step (BubbleSpec).
+// A verifier's work for the next training step, done while it has none in this step (BubbleSpec).
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class Pregeneration {
   Pregeneration(engine::Batcher& batcher, engine::StepRunner& runner, const Clock& clock, Open open)
       : batcher_(batcher), runner_(runner), clock_(clock), open_(std::move(open)) {}
 
-  /// Adds requests, which UpcomingRequests::take() has returned.
+  /// Adds requests from UpcomingRequests::take(). `run`: the directory that is to keep their texts.
   void take(const PregeneratedRun& run, std::vector<Admission> requests);
   /// Whether the requests in the batch are of the next training step.
   [[nodiscard]] bool running() const { return !running_.empty(); }

@@ -16,10 +16,10 @@
 namespace paceline::roles {
 
 /// The group to which the request is leased is the holder; the other groups are racers. The paper
-/// keeps the response of the group that finishes first. Here the holder always finishes and writes
-/// the response. Trajectories do not depend on drafters, so racers commit the same tokens as the
-/// holder. The holder uses a racer's tokens as a draft, so it follows a faster racer at a distance
-/// of about one message and one step. A group can leave a race at any time.
+/// keeps the response of the group that finishes first. Here the holder writes the response even if
+/// a racer is faster. Trajectories do not depend on drafters, so racers commit the same tokens as
+/// the holder. The holder uses a racer's tokens as a draft, so it follows a faster racer at a
+/// distance of about one message and one step. A group can leave a race at any time.
 ///
 /// Racers send their tokens only to the holder, which passes them on to other racers. Every group
 /// verifies the tokens that it gets from other groups. Not thread-safe.

@@ -27,8 +27,8 @@ RoleChange::Drain RoleChange::drain(const policy::RequestTable& requests) const 
     if (to != load.end()) ++to->second;
     drain.done = drain.done && (to != load.end() || destination == policy::kToTable);
   }
-  // If a racing group is to end, wait until it has the request or the race is over. A running
-  // race needs no wait: it ends with the racing group.
+  // A race that does not run yet may still send a copy of its request to the racing group. If this
+  // group is to end, wait until the race runs or is off. A running race ends with the group.
   for (const auto& [key, race] : requests.races())
     drain.done = drain.done && (race.running || !ends(race.group));
   for (const auto& [id, request] : requests.leased()) {
@@ -50,9 +50,9 @@ std::vector<RoleChange::Telling> RoleChange::tell() {
   for (const int rank : changing_) {
     if (now_.role(rank) != Role::verifier_member) tellings.push_back({rank, next_});
   }
-  // A verifier that stays would take any message from a drafter as drafts. So before the next
-  // placement is in force, the verifier must drop each drafter whose role changes. It hears of new
-  // drafters when the next placement is in force.
+  // A verifier takes any message from its drafters as drafts. So a verifier that stays must drop a
+  // drafter before the drafter gets another role. The verifier is told now of the drafters that
+  // stay, and of new drafters when the next placement is in force (Coordinator::adopt()).
   policy::Placement meanwhile = next_;
   std::erase_if(meanwhile.drafters, [&](const policy::DrafterPlace& drafter) {
     return !policy::stays(drafter.rank, now_, next_);

@@ -84,8 +84,8 @@ void Verifier::receive() {
   }
 }
 
-/// Applies or drops a message. If there are drafter ranks, only the coordinator is trusted: every
-/// other sender may have been a drafter rank, and drafter ranks can send anything.
+/// Applies a message, or drops it if it is invalid. If there can be drafter ranks, only the
+/// coordinator is trusted: any other sender may have been a drafter rank, which can send anything.
 void Verifier::take(const Envelope& envelope) {
   const bool trusted = ports_.remote == nullptr || envelope.from == Address::coordinator();
   std::optional<Message> message =
@@ -216,7 +216,7 @@ void Verifier::enqueue(Admission request, const policy::KeptKv& kv, OptionalInde
   changed_ = true;
   waiting_.push_back({std::move(request), kv});
   if (ports_.speculator != nullptr) ports_.speculator->start(waiting_.back().request, method);
-  if (status_.stopped != 0) stop();  // hands in this request, too
+  if (status_.stopped != 0) stop();  // after a stop, a new request is handed in at once
 }
 
 // Hands in all requests. When the verifier reports its stop, all responses are on disk.
@@ -296,8 +296,8 @@ void Verifier::let_go() {
   }
 }
 
-/// Whether this verifier holds request `id`, which is in its batch. It does not hold requests of
-/// the next training step, requests that it only races for, or copies whose race it gave up.
+/// Whether this verifier holds `id`, a request of its batch. It does not hold requests of the next
+/// training step, requests that it only races for, or requests whose races it gave up.
 bool Verifier::holds(RequestId id) const {
   return !Pregeneration::owns(id) && !races_.races_for(id) &&
          std::ranges::find(given_up_, id) == given_up_.end();
@@ -336,9 +336,9 @@ void Verifier::admit() {
     waiting_.pop_front();
     changed_ = true;
   }
-  // A group keeps KV until the KV is pulled or declined. If nothing runs in two groups, each might
-  // lack room because it keeps KV for the other. So a group in which nothing runs declines the KV
-  // of its waiting requests, and computes it again.
+  // A group keeps KV until the KV is pulled or declined. If two groups are both idle (no request in
+  // either batch), each might lack room because of the KV that it keeps for the other. So an idle
+  // group declines the KV of its waiting requests, and computes the KV again.
   if (ports_.batcher.active() > 0) return;
   for (Waiting& waiting : waiting_) kv_.decline(waiting.kv);
 }
@@ -424,8 +424,8 @@ void Verifier::finish(const Trajectory& done) {
                           .reason = done.finish_reason});
 }
 
-/// Removes from the batch the requests whose turns have ended, and asks for answers. Only the
-/// holder of a request asks, because a racer's race ends with the turn.
+/// Removes requests whose turns have ended from the batch, and asks the environment for answers. A
+/// request that is only raced for gets no answer here: its race ends with the turn.
 void Verifier::end_turns() {
   const std::vector<RequestId> over = ports_.batcher.take_turns();
   if (over.empty()) return;

@@ -8,7 +8,7 @@ namespace paceline::roles {
 namespace {
 
 constexpr double kLongestGap = 1;  // a longer time between two looks counts as this many seconds
-constexpr double kGrace = 10;      // seconds in which groups are to hand in their requests
+constexpr double kGrace = 10;      // seconds from `stop` to `give_up` if there is no progress
 constexpr std::size_t kMostNamed = 8;
 
 }  // namespace

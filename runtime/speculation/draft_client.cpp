@@ -15,7 +15,7 @@ using namespace protocol;
 namespace {
 
 /// Limit, for each server, on unsent tokens of requests that have ended or left. A request's tokens
-/// that would exceed it are dropped.
+/// are dropped if they would exceed the limit.
 constexpr std::size_t kMostRests = std::size_t{64} << 10;
 
 }  // namespace
@@ -35,8 +35,8 @@ DraftClient::SharedRequest& DraftClient::request(RequestId id) {
 }
 
 // A request that comes from another verifier already has response tokens. They count as sent,
-// because its previous verifier has sent them. A server that lacks them, for example after a
-// resume, asks for them.
+// because the previous verifier usually has sent them. If a server lacks them, for example after a
+// resume, it asks for them.
 void DraftClient::start(const draft::DraftStart& start, double now) {
   const bool known = drafter_->capabilities().siblings->remembers(start.id.prompt);
   drafter_->start(start, now);

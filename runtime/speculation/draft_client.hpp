@@ -21,10 +21,10 @@ struct DraftClientOptions {
   std::vector<int> servers;   ///< ranks of the draft servers (>= 1); each serves its own prompts
   draft::LogClient name = 0;  ///< name of this client; no other client of the run has or had it
   std::int32_t vocab = 0;     ///< token ids are below this
-  /// The client exchanges tokens with the servers when its requests have got this number of tokens
-  /// each, on average. A larger number saves messages, but siblings' tokens come later. Compared
-  /// with one suffix tree for all verifiers, a value of 32 lowers the number of accepted draft
-  /// tokens by up to 3 %, and a value of 128 lowers it by 7 to 8 % (tests/bench/README.md).
+  /// The client exchanges tokens with the servers when its requests have got this number of new
+  /// tokens each, on average. A larger number saves messages, but siblings' tokens come later.
+  /// Compared with one suffix tree for all verifiers, a value of 32 lowers the number of accepted
+  /// draft tokens by up to 3 %, and a value of 128 by 7 to 8 % (tests/bench/README.md).
   int exchange_tokens = 32;
   /// Limit on the tokens from responses of earlier training steps in all answers to one exchange.
   /// The drafter takes about 0.5 us per token, so 4096 tokens delay an engine step by about 2 ms.

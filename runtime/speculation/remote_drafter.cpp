@@ -344,11 +344,11 @@ bool RemoteDrafter::extend(RemoteRequest& r, const DraftPiece& piece, const Draf
   return piece.known >= r.refuted && append(r, piece, drafts);
 }
 
-// A piece of a branch is taken only if its branch leaves the present chain, that is, if the rank
-// knew of the last refutation when it drafted the piece. If the position at which the branch leaves
-// is committed already, the branch must have the committed token there. If the last refutation was
-// at this very position, the rank need only have known of the refutation before it (r.before): the
-// branch left the chain that was then refuted, and holds the token that refuted it.
+// A piece of a branch is taken if the branch leaves the present chain, that is, if the rank knew of
+// the last refutation when it drafted the piece. If the position at which the branch leaves is
+// committed already, the branch must also have the committed token there. A branch with the very
+// token that last refuted a chain is an exception: it left the refuted chain, so the rank need only
+// have known of the refutation before the last (r.before).
 bool RemoteDrafter::extend_branch(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto committed = static_cast<std::int32_t>(r.response.size());
   if (piece.leaves < committed) {

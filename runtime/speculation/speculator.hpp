@@ -115,8 +115,8 @@ class Speculator {
   [[nodiscard]] std::uint32_t accepted() const { return step_accepted_; }
   /// Calls of draft models and heads in the last draft().
   [[nodiscard]] std::uint32_t draft_calls() const { return step_calls_; }
-  /// For each request that had a verified draft: the drafter of the last one (of several drafts in
-  /// a step, the one accepted furthest), and the expected acceptance of this drafter.
+  /// For each request that had a verified draft: the drafter of its last verified draft (of several
+  /// in one step, the draft accepted furthest), and the expected acceptance of this drafter.
   [[nodiscard]] std::vector<protocol::DraftedFor> drafted_for() const;
   [[nodiscard]] std::vector<AcceptanceCell> acceptance() const { return counts_.cells(); }
   /// [drafters] Tried and accepted tokens. If tokens of a draft tree share a parent, only the
