@@ -31,8 +31,9 @@ std::string footer() {
   for (const auto& [code, meaning] : kExitCodes)
     text += fmt::format("  {:>2}  {}\n", static_cast<int>(code), meaning);
   return text +
-         "Signals: SIGUSR1 and SIGTERM stop after the current step (75); a second one stops at "
-         "once.";
+         "Signals: at a first SIGUSR1 or SIGTERM, rollout and score stop after the current step, "
+         "with exit\ncode 75; check and profile go on. A second signal, two seconds or more later, "
+         "ends these four\ncommands at once, also with 75. Other commands end at the first signal.";
 }
 
 /// Refuses an empty name, which a shell script passes if one of its variables is not set.
@@ -177,19 +178,19 @@ int run(int argc, char** argv) {
       cli.add_subcommand("rollout", "Generate responses to all prompts (under mpirun or srun)");
   add_run_arguments(*rollout, arguments.run);
   CLI::Option* resume = rollout->add_flag("--resume", arguments.run.resume,
-                                          "Continue the run that the output directory holds");
+                                          "Continue the run in the output directory");
   rollout
-      ->add_option(
-          "--watch", arguments.watch,
-          "Keep running: do a rollout for each request file DIR/NAME.yaml and write it to DIR/NAME")
+      ->add_option("--watch", arguments.watch,
+                   "Keep running: for each request file DIR/NAME.yaml, do a rollout into the "
+                   "folder DIR/NAME")
       ->type_name("DIR")
       ->excludes(resume)
       ->excludes(rollout->get_option("--output"));
   CLI::App* check = cli.add_subcommand(
-      "check", "Validate everything and print layout, memory and plan; run nothing");
+      "check", "Validate everything, print layout, memory, plan and time, and generate nothing");
   add_run_arguments(*check, checked.run);
   check->add_flag("--resume", checked.run.resume,
-                  "Check that the run that the output directory holds can be continued");
+                  "Also check that the run in the output directory can be continued");
   add_machine(*check, checked.machine);
   app::ProfileArguments measuring;
   CLI::App* profile = cli.add_subcommand(
@@ -216,25 +217,26 @@ int run(int argc, char** argv) {
                    "directory)")
       ->check(not_empty);
   score->add_flag("--keep-routing", scored.keeps_routing,
-                  "Also write which experts each token uses, for trainers that replay it");
+                  "Also write which experts each token uses, for trainers that replay the routing");
   score->add_flag("--replay-routing", scored.replays_routing,
-                  "Use the experts that the run recorded (sampling.keep_routing), with gate "
-                  "weights from the router of these weights");
+                  "Send each token to the experts that the run recorded (sampling.keep_routing); "
+                  "the configured model's router computes only their gate weights");
   app::SimulateArguments simulated;
   CLI::App* simulate =
       cli.add_subcommand("simulate", "Simulate a run on any number of modelled GPUs");
   add_run_arguments(*simulate, simulated.run);
   simulate->add_option("--sweep", simulated.sweep,
                        "Simulate once for each value of a key: section.key=value,value,...; with "
-                       "--output DIR each writes its telemetry into a folder of DIR");
+                       "--output DIR, each simulation writes its telemetry into its own folder in "
+                       "DIR");
   app::ReportArguments reported;
   CLI::App* report = cli.add_subcommand(
       "report",
       "Print rewards of runs, finished or not, and where their time went, or a simulation's");
   report
       ->add_option("runs", reported.runs,
-                   "Run directories or telemetry.h5, in the order of a training, or the folder of "
-                   "its steps (--watch)")
+                   "Run directories or their telemetry.h5, in the order of the training steps; or "
+                   "the folder of a resident job (--watch)")
       ->required();
   report->add_flag("--json", reported.json, "Print all figures as one JSON document");
   report
@@ -254,8 +256,8 @@ int run(int argc, char** argv) {
       "an overview of its prompts");
   show->add_option("run", shown.run, "Run directory or trajectories.h5")->required();
   show->add_option("which", shown.which,
-                   "PROMPT:SAMPLE, as 4:1, or PROMPT for all responses to it; both count from 0, "
-                   "as in the files and in reports")
+                   "PROMPT:SAMPLE, such as 4:1, or PROMPT for all responses to it; both numbers "
+                   "count from 0, as in the files and in reports")
       ->type_name("P:S");
   std::string path;
   CLI::App* digest =
@@ -285,9 +287,9 @@ int run(int argc, char** argv) {
   }
   ExitCode code = ExitCode::usage;
   if (rollout->parsed()) {
-    code = in_mpi(
-        [&](const auto& mpi) { return app::rollout(mpi, arguments); },
-        arguments.watch.empty() ? "run again with --resume to continue" : "run again to go on");
+    code = in_mpi([&](const auto& mpi) { return app::rollout(mpi, arguments); },
+                  arguments.watch.empty() ? "run again with --resume to continue"
+                                          : "run the same command again to continue");
   } else if (check->parsed()) {
     code = in_mpi([&](const auto& mpi) { return app::check(mpi, checked); });
   } else if (profile->parsed()) {

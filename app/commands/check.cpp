@@ -21,7 +21,8 @@ namespace paceline::app {
 namespace {
 
 std::string time_text(const Inputs& inputs, const Plan& plan, const TimeLimit& limit) {
-  if (!plan.costs.profile) return "  time: not known without engine.profile (paceline profile)\n";
+  if (!plan.costs.profile)
+    return "  time: not known without engine.profile (`paceline profile` makes one)\n";
   if (!plan.costs.fault.empty())
     return "  time: not known, because engine.profile does not apply to this run\n";
   RunShape shape;
@@ -46,7 +47,9 @@ std::string time_text(const Inputs& inputs, const Plan& plan, const TimeLimit& l
       "(estimate without speculation, from engine.profile)\n",
       duration_text(seconds_at(longest / 2)), longest / 2, duration_text(most), longest);
   if (limit.seconds && most > *limit.seconds)
-    text += "  warning: that may be more than the time limit; the run then has to be resumed\n";
+    text +=
+        "  warning: the longer time exceeds the time limit, so the run may stop early and have to "
+        "be resumed\n";
   return text;
 }
 
@@ -57,7 +60,7 @@ std::string absence_text(const Inputs& inputs) {
   std::string text;
   for (const std::string& what : inputs.absent) text += fmt::format("  not there yet: {}\n", what);
   return text + fmt::format(
-                    "  planned from config.json{}\nall else",
+                    "  the plan takes models' shapes from config.json{}\nall else",
                     inputs.prompts.estimated
                         ? "; prompt lengths are estimated as one token for every four bytes of text"
                         : "");
@@ -70,8 +73,8 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& argument
     together(mpi, [] {
       throw UsageError(
           "check: --ranks, --nodes, --ranks-per-node, --cores, --host-memory, --gpus and "
-          "--gpu-memory are for one rank, which plans for many; under a launcher the job's own "
-          "nodes are planned for");
+          "--gpu-memory describe another machine, and are allowed only if check runs as a single "
+          "process (without mpirun or srun); with more ranks, check plans for the job's own nodes");
     });
   }
   const PlannedMachine stated = with_slurm(arguments.machine);

@@ -10,8 +10,8 @@ ExitCode digest(const std::string& path) {
   const io::DigestReport report = io::digest_report(path);
   fmt::print("{}\n", report.hex);
   if (report.trajectories != report.expected) {
-    say("paceline: {} of {} trajectories: the run is not complete", report.trajectories,
-        report.expected);
+    say("paceline: {} of {} trajectories are in the digest, because the run is not complete",
+        report.trajectories, report.expected);
   }
   return ExitCode::done;
 }

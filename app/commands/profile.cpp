@@ -36,7 +36,8 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
     if (mpi.rank() != 0) return;
     std::error_code ignored;
     if (std::filesystem::equivalent(arguments.output, arguments.run.config, ignored))
-      throw UsageError("--output: " + arguments.output + " is the configuration");
+      throw UsageError("--output: " + arguments.output +
+                       " is the configuration; name another file");
     io::require_cost_profile_writable(arguments.output);
   });
   Standing standing;

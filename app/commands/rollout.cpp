@@ -70,7 +70,7 @@ void keep_log(const Inputs& inputs, const Output& output, int ranks, RunLog& log
   const std::string why =
       log.open(inputs.config.output.directory,
                fmt::format("== {}, {}, {}", which, now_text(), counted(ranks, "rank")));
-  if (!why.empty() && !output.complete) say("warning: no log is kept: {}", why);
+  if (!why.empty() && !output.complete) say("warning: paceline.log is not written: {}", why);
 }
 
 Output open_output(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
@@ -188,7 +188,7 @@ Written write_final_files(const Inputs& inputs, const Output& output, const Cloc
     if (report.choice) print_choice(*report.choice);
     const std::uint64_t missing = report.trajectories - report.rewards;
     if (inputs.config.converses() && report.rewards > 0 && missing > 0) {
-      say("warning: {} {} no reward, because the environment gave none; to_verl and to_trl hand on "
+      say("warning: {} {} no reward, because the environment gave none; to_verl and to_trl pass on "
           "rewards only if every response has one",
           counted(missing, "response"), missing == 1 ? "has" : "have");
     }
@@ -215,9 +215,10 @@ void account(const Inputs& inputs, const Plan& plan, const Outcome& outcome, dou
              bool resident) {
   const roles::Progress& progress = outcome.progress;
   print_accounting(inputs, plan, outcome.summaries, progress, seconds, resident);
-  if (progress.moves > 0) say("requests changed groups {}", counted(progress.moves, "time"));
+  if (progress.moves > 0)
+    say("requests moved to another group {}", counted(progress.moves, "time"));
   if (progress.races > 0)
-    say("a second group raced for a request {}", counted(progress.races, "time"));
+    say("two groups raced to finish the same request {}", counted(progress.races, "time"));
   if (progress.placements > 0) say("ranks changed roles {}", counted(progress.placements, "time"));
 }
 

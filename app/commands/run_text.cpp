@@ -62,7 +62,7 @@ RunText::RunText(const io::StoredRun& run) {
   try {
     tokenizer_ = io::Tokenizer::load(tokenizer_path(run.manifest.config_text));
   } catch (const Error& error) {
-    say("paceline: token ids are shown, because there is no tokenizer: {}", error.what());
+    say("paceline: token ids are shown, because no tokenizer can be loaded: {}", error.what());
   }
 }
 

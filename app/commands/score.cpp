@@ -226,8 +226,8 @@ void require_experts(const ModelConfig& config, const ScoreArguments& arguments,
         "true");
   if (recorded != own)
     throw UsageError(
-        fmt::format("--replay-routing: expected {} of {} experts for each token, in the model's "
-                    "layers; the run recorded {} of {}{}",
+        fmt::format("--replay-routing: the model uses {} of {} experts for each token, but the run "
+                    "recorded {} of {}{}",
                     own.chosen, own.experts, recorded.chosen, recorded.experts,
                     recorded.layers == own.layers ? "" : ", in other layers"));
 }
@@ -421,7 +421,8 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
   const double seconds = clock.now() - began;
   together(mpi, [&] {
     if (outcome.stopped)
-      throw Error(ExitCode::try_again, "stopped before the end, nothing is written: run again");
+      throw Error(ExitCode::try_again,
+                  "stopped before the end, so no scores are written: run the same command again");
   });
   const Counts counts =
       write_scores(mpi, run, path, manifest, outcome, scored ? &*scored : nullptr);

@@ -48,19 +48,20 @@ class Show {
     if (colon != std::string::npos) sample = io::parse_unsigned(which.substr(colon + 1));
     if (!prompt || (colon != std::string::npos && !sample)) {
       throw UsageError("'" + io::printable_start(which, 64) +
-                       "': expected PROMPT:SAMPLE, as 4:1, or PROMPT alone");
+                       "': expected PROMPT:SAMPLE, such as 4:1, or PROMPT alone");
     }
     if (run_.prompts.empty()) throw UsageError(which + ": the run has no prompts");
     if (*prompt >= run_.prompts.size()) {
-      throw UsageError(fmt::format("{}: there is no prompt {}: the run has {}, from 0 to {}", which,
-                                   *prompt, run_.prompts.size(), run_.prompts.size() - 1));
+      throw UsageError(
+          fmt::format("{}: there is no prompt {}: the run has {}, numbered from 0 to {}", which,
+                      *prompt, counted(run_.prompts.size(), "prompt"), run_.prompts.size() - 1));
     }
     const std::vector<std::uint32_t>& own = run_.manifest.own_samples;
     const std::uint32_t samples = own.empty() ? run_.manifest.samples : own.at(*prompt);
     if (sample && *sample >= samples) {
-      throw UsageError(fmt::format("{}: there is no sample {}: {} prompt has {}, from 0 to {}",
-                                   which, *sample, own.empty() ? "a" : "the", samples,
-                                   samples - 1));
+      throw UsageError(
+          fmt::format("{}: there is no sample {}: {} prompt has {}, numbered from 0 to {}", which,
+                      *sample, own.empty() ? "a" : "the", counted(samples, "sample"), samples - 1));
     }
     std::span<const io::StoredResponse> shown = responses_to(*prompt);
     if (sample) {
@@ -84,7 +85,7 @@ class Show {
     fmt::print("longest     tokens    mean  responses  mean reward  prompt\n");
     for (std::size_t i = 0; i < std::min(kPrompts, order.size()); ++i) print_line(order[i]);
     if (order.size() > kPrompts)
-      fmt::print("... and {} more, with shorter responses\n",
+      fmt::print("... and {} more (shown are those with the longest responses)\n",
                  counted(order.size() - kPrompts, "prompt"));
   }
 

@@ -141,8 +141,9 @@ void print(const std::vector<Row>& rows) {
 /// stderr, because stdout must not vary between simulations of a configuration, but real time does.
 void account(const Row& row) {
   const SimulatedAttempt& a = row.last;
-  say("{}{}, {}; {:.2f} s of real time, {} turns ({:.0f} a second); coordinator: {} messages, "
-      "{:.1f} us of CPU time per message, {:.2f} % of the rollout, longest turn {:.0f} us",
+  say("{}{}, {}; last attempt: {:.2f} s of real time, {} events ({:.0f} a second); coordinator: {} "
+      "messages, {:.1f} us of CPU time per message, {:.2f} % of the simulated time, longest event "
+      "{:.0f} us",
       row.name.empty() ? "" : row.name + ": ", counted(row.attempts, "attempt"),
       counted(row.role_changes, "change of roles", "changes of roles"), a.wall_seconds, a.turns,
       static_cast<double>(a.turns) / a.wall_seconds, a.coordinator_messages,

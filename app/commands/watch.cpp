@@ -115,7 +115,8 @@ void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       case Sight::stop:
         together(mpi, [&] {
           if (first)
-            throw Error(ExitCode::try_again, "stopped between two steps: run again to go on");
+            throw Error(ExitCode::try_again,
+                        "stopped between two steps: run the same command again to continue");
         });
         break;
       default:

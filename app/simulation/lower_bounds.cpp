@@ -180,7 +180,7 @@ LowerBounds lower_bounds(const SimulationSetup& simulation) {
 
 std::string lower_bounds_text(const LowerBounds& bounds, double seconds) {
   return fmt::format(
-      "lower bounds: {:.1f} s for the longest response alone, {:.1f} s for all work on all ranks; "
+      "lower bounds: {:.1f} s for the slowest response alone, {:.1f} s for all work on all ranks; "
       "the rollout takes {:.2f} times the larger",
       bounds.longest, bounds.work, seconds / bounds.larger());
 }

@@ -74,7 +74,8 @@ std::vector<sim::NamedDraft> priced_drafts(const Inputs& inputs) {
     if (mask_token(head)) {
       throw UsageError(fmt::format(
           "speculation.drafters: {} has no costs of {}: the tables cover only heads with one pass "
-          "per token, and a {} drafts in one pass; measure it (engine.profile)",
+          "per token, and a {} drafts all tokens in one pass; set engine.profile instead of "
+          "simulation.gpu_tables",
           *config.simulation.gpu_tables, drafter.setting.path, kind_of(head)));
     }
     drafts.push_back({drafter.name, layer_of(head), config.speculation.paths.value_or(1)});
@@ -95,10 +96,11 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp) {
   const io::SimulationSection& simulation = config.simulation;
   const int gpus = tp * simulation.gpus_per_rank;
   if (simulation.gpus_per_rank > 1 && inputs.priced->latent) {
-    throw UsageError(fmt::format(
-        "simulation.gpus_per_rank: expected 1, because each GPU has all of latent attention's KV "
-        "(simulation.instance shares experts), found {}",
-        simulation.gpus_per_rank));
+    throw UsageError(
+        fmt::format("simulation.gpus_per_rank: expected 1, because each GPU of a rank would keep "
+                    "the whole KV of latent attention (simulation.instance divides the experts "
+                    "instead), found {}",
+                    simulation.gpus_per_rank));
   }
   CostTable table;
   if (simulation.instance > 1) {
@@ -114,9 +116,10 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp) {
       table = sim::gpu_costs(io::load_gpu_tables(*simulation.gpu_tables), *inputs.priced, gpus,
                              priced_drafts(inputs), system_of(simulation.link));
     } catch (const std::invalid_argument& error) {  // no costs of so many GPUs, or of a size
-      throw UsageError(fmt::format(
-          "layout.verifier_tp, simulation.gpus_per_rank: {} has no costs of a model on {} GPUs: {}",
-          *simulation.gpu_tables, gpus, error.what()));
+      throw UsageError(
+          fmt::format("layout.verifier_tp, simulation.gpus_per_rank: {} has no costs of the model "
+                      "on {} GPUs: {}",
+                      *simulation.gpu_tables, gpus, error.what()));
     }
     table.conditions.tp = tp;  // in ranks; gpu_costs() has set the number of GPUs
     table.transfer->bandwidth *= simulation.gpus_per_rank;
@@ -162,7 +165,7 @@ sim::InstanceCosts instance_costs(const Inputs& inputs) {
     return sim::instance_costs(io::load_gpu_tables(directory), *inputs.priced, simulation.instance,
                                priced_drafts(inputs), system_of(simulation.link));
   } catch (const std::invalid_argument& error) {  // no costs of so many GPUs, or of a size
-    throw UsageError(fmt::format("simulation.instance: {} has no costs of a model on {} GPUs: {}",
+    throw UsageError(fmt::format("simulation.instance: {} has no costs of the model on {} GPUs: {}",
                                  directory, simulation.instance, error.what()));
   }
 }
@@ -174,8 +177,9 @@ CostTable of_drafters(const Inputs& inputs, CostTable table, const std::string& 
         std::find_if(table.drafters.begin(), table.drafters.end(),
                      [&](const DrafterCosts& costs) { return costs.name == drafter.name; });
     if (at == table.drafters.end()) {
-      throw UsageError(fmt::format("{} knows no drafter {}; run `paceline profile` with it", source,
-                                   drafter.name));
+      throw UsageError(
+          fmt::format("{} has no costs of the drafter {}; run `paceline profile` with it", source,
+                      drafter.name));
     }
     drafters.push_back(*at);
   }
@@ -196,8 +200,10 @@ std::optional<CostTable> costs_by_profile(const Inputs& inputs) {
   for (const auto& [key, value] : {std::pair("simulation.gpus_per_rank", simulation.gpus_per_rank),
                                    std::pair("simulation.instance", simulation.instance)}) {
     if (value == 1) continue;
-    throw UsageError(fmt::format(
-        "{}: expected 1, because engine.profile has costs per rank, found {}", key, value));
+    throw UsageError(
+        fmt::format("{}: expected 1 unless simulation.gpu_tables is set, because engine.profile "
+                    "does not say how costs depend on this number, found {}",
+                    key, value));
   }
   const std::string& path = *config.engine.profile;
   CostTable table = io::parse_cost_profile(io::read_yaml_file(path, "the cost profile"), path);

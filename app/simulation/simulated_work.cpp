@@ -72,8 +72,8 @@ sim::Workload replayed(const Inputs& inputs, const std::string& directory,
     if (std::find(run.drafters.begin(), run.drafters.end(), drafter.name) != run.drafters.end())
       continue;
     throw UsageError(
-        fmt::format("simulation.workload.lengths: {} has no drafts by {}; name a run in which "
-                    "verifiers drafted by it (speculation.mode: coupled)",
+        fmt::format("simulation.workload.lengths: {} has no drafts by {}; name a run whose "
+                    "verifiers drafted with it (speculation.mode: coupled)",
                     directory, drafter.name));
   }
   return sim::replayed_workload(run, acceptance_of(inputs, trees), inputs.config.sampling.seed);

@@ -203,7 +203,7 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
       choose_speculation(inputs, first, costs, tail, history_of(workload.acceptance)));
   if (converses && !inputs.config.converses()) {
     plan.layout.explanation.emplace_back(
-        "warning: conversations of a run are not modelled: each response is one turn "
+        "warning: conversations of a replayed run are not modelled: a response is one turn "
         "(environment.method)");
   }
   const std::vector<int> degrees = plan.layout.placement.degrees();

@@ -184,6 +184,6 @@ says "check: a resume" 'holds a complete run' "$work/plan"
 "$paceline" profile "$config" "${backend[@]}" --set engine.threads=1 --seconds 1 --output "$work/costs.yaml" 2>"$work/log" || fail "a profile"
 plan --set engine.threads=1 --set engine.profile="$work/costs.yaml" --set limits.wall_clock=1s --set limits.margin=0 || fail "check with a profile"
 says "check: a time with a profile" 'time: about [0-9msh]+ if responses have 512 tokens on average, [0-9msh]+ if they have 1024' "$work/plan"
-says "check: a time that is too long" 'warning: that may be more than the time limit' "$work/plan"
+says "check: a time that is too long" 'warning: the longer time exceeds the time limit' "$work/plan"
 
 finish

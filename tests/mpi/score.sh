@@ -211,7 +211,7 @@ if grep -q '^paceline: sampling.keep_routing: expected a mixture of experts' "$w
 refuses "experts replayed in a dense model" 64 "--replay-routing: expected a mixture of experts" "$work/plain" --replay-routing
 if [ -n "$python" ]; then
   refuses "experts that were not recorded" 64 "--replay-routing: the run recorded no experts" "$work/$fixture" "${mixture[@]}" --replay-routing
-  refuses "experts of another mixture" 64 "--replay-routing: expected 2 of [0-9]+ experts for each token, in the model's layers; the run recorded 6 of" \
+  refuses "experts of another mixture" 64 "--replay-routing: the model uses 2 of [0-9]+ experts for each token, but the run recorded 6 of" \
     "$work/kept" "${mixture[@]}" --set model.path="$root/tests/models/parity/mixtral" --replay-routing
 fi
 cp -r "$vision" "$work/blind"
@@ -243,7 +243,7 @@ interrupted() {  # WHAT EXIT-CODES SIGNAL
   rm -f "$work/plain/scores-cut.h5"
 }
 interrupted "a stop" "75|0" USR1
-if grep -q "nothing is written" "$work/score.log"; then says "a stop says so" "^paceline: stopped before the end, nothing is written"; fi
+if grep -q "no scores are written" "$work/score.log"; then says "a stop says so" "^paceline: stopped before the end, so no scores are written"; fi
 interrupted "a kill" "137|0" KILL
 own "scored after all" 2 "$work/plain"
 finish

@@ -56,9 +56,9 @@ says "control characters are spelled" 'What is \\x1b\[31m3 \+ 4\\x9b0m\?' "$work
 says "those of a uid too" '^prompt 1 \(bad\\x1b\]0;title\\x07\)' "$work/out"
 if LC_ALL=C grep -q $'[\x01-\x08\x0b-\x1f\x7f]\|\xc2\x9b' "$work/out"; then fail "a control character is printed"; else ok "none is printed"; fi
 
-refused "no such prompt" 64 "2:0: there is no prompt 2: the run has 2, from 0 to 1" "$work/run" 2:0
-refused "no such sample" 64 "0:3: there is no sample 3: a prompt has 3, from 0 to 2" "$work/run" 0:3
-refused "no response" 64 "'0;1': expected PROMPT:SAMPLE, as 4:1" "$work/run" "0;1"
+refused "no such prompt" 64 "2:0: there is no prompt 2: the run has 2 prompts, numbered from 0 to 1" "$work/run" 2:0
+refused "no such sample" 64 "0:3: there is no sample 3: a prompt has 3 samples, numbered from 0 to 2" "$work/run" 0:3
+refused "no response" 64 "'0;1': expected PROMPT:SAMPLE, such as 4:1" "$work/run" "0;1"
 refused "half of one" 64 "'0:': expected PROMPT:SAMPLE" "$work/run" 0:
 refused "no run" 64 "not a run directory" "$work"
 
@@ -102,7 +102,7 @@ rollout 1 "$work/gone" "${keys[@]}" --set model.path="$work/model" --set prompts
 rm -r "$work/model"
 show "$work/gone" 0:0 || fail "a run without its model: $(cat "$work/err")"
 says "token ids where there is no tokenizer" '^[0-9]+( [0-9]+){15}$' "$work/out"
-says "and why" 'token ids are shown, because there is no tokenizer: .*tokenizer.json' "$work/err"
+says "and why" 'token ids are shown, because no tokenizer can be loaded: .*tokenizer.json' "$work/err"
 
 # A run that was stopped: what is finished, and what is begun.
 more=(--set prompts.samples=16 --set sampling.max_tokens=1500 --set sampling.ignore_eos=true --set engine.max_batch=2)

@@ -248,7 +248,7 @@ refuses() {
 }
 refuses "no costs" 64 "no costs are known.*engine.profile" --set engine.profile=auto
 refuses "no such profile" 64 "nowhere.yaml: cannot read the cost profile" --set engine.profile="$work/nowhere.yaml"
-refuses "a drafter that the profile does not know" 64 "knows no drafter model:$work/model" \
+refuses "a drafter that the profile does not know" 64 "has no costs of the drafter model:$work/model" \
   --set "speculation.drafters=[{method: model, path: $work/model}]"
 refuses "a head without trees" 64 "simulation.workload.stop_points: expected a run that recorded" \
   --set "speculation.drafters=[{method: eagle3, path: $head}]"
@@ -356,7 +356,7 @@ instance=(--set model.path="$root/configs/simulated/models/Qwen3-30B-A3B" --set 
 agrees "instances of two" "${instance[@]}"
 agrees "prompts dealt to instances" "${instance[@]}" --set schedule.policy=group
 refuses "instances that ranks do not make up" 64 "simulation.instance: expected a divisor of 4 ranks, found 3" "${instance[@]}" --set simulation.instance=3
-refuses "an instance of a dense model" 64 "simulation.instance: .* has no costs of a model on 2 GPUs: the model has no experts to share" \
+refuses "an instance of a dense model" 64 "simulation.instance: .* has no costs of the model on 2 GPUs: the model has no experts to share" \
   "${instance[@]}" --set model.path="$root/configs/simulated/models/Qwen2.5-7B"
 refuses "an instance of groups" 64 "layout.verifier_tp, .*: expected 1, .* found groups of 2 GPUs \(if .* simulation.instance\)" "${instance[@]}" --set layout.verifier_tp=2
 refuses "an instance of which a rank idles" 64 "simulation.instance: expected 1 where ranks draft or idle" "${instance[@]}" --set layout.verifier_groups=3
