@@ -201,8 +201,8 @@ std::optional<CostTable> costs_by_profile(const Inputs& inputs) {
                                    std::pair("simulation.instance", simulation.instance)}) {
     if (value == 1) continue;
     throw UsageError(
-        fmt::format("{}: expected 1 unless simulation.gpu_tables is set, because engine.profile "
-                    "does not say how costs depend on this number, found {}",
+        fmt::format("{}: expected 1, because engine.profile, unlike simulation.gpu_tables, does "
+                    "not say how costs depend on this number, found {}",
                     key, value));
   }
   const std::string& path = *config.engine.profile;
