@@ -121,12 +121,12 @@ std::vector<Loss> losses_of(const Inputs& inputs, const Plan& plan,
                     : "generate more responses in a run (prompts.samples) or use a resident job "
                       "(--watch) to reduce this share"};
   Loss waiting{0, "verifier groups waiting for work", ""};
-  Loss spare{
-      0, "spare ranks",
-      "let layout.verifier_tp and layout.verifier_groups divide the ranks, or ask for fewer"};
-  Loss ahead{0, "drafter ranks waiting for work", "set fewer of them (layout.drafters)"};
+  Loss spare{0, "spare ranks",
+             "choose layout.verifier_tp and layout.verifier_groups so that every rank has a role, "
+             "or start fewer ranks"};
+  Loss ahead{0, "drafter ranks waiting for work", "use fewer drafter ranks (layout.drafters)"};
   Loss refused{0, "verifying drafts that were refused",
-               "speculation.policy: goodput drafts only where it pays"};
+               "set speculation.policy: goodput, which drafts only where drafts save time"};
   for (const RankSummary& s : summaries) {
     starting.seconds += starting_seconds(s, seconds);
     if (is(s, Role::spare)) spare.seconds += s.idle_seconds;
@@ -139,16 +139,16 @@ std::vector<Loss> losses_of(const Inputs& inputs, const Plan& plan,
   }
   if (layout.groups() > 1 && !inputs.config.schedule.rebalance) {
     waiting.advice =
-        "schedule.rebalance: true gives a group without requests some of another group's";
+        "set schedule.rebalance: true, which gives a group without requests some of another's";
   } else if (layout.groups() > 1) {
     waiting.advice =
         "the last, longest responses occupied few groups; more responses (prompts.samples), a "
         "lower sampling.max_tokens or fewer ranks reduce this share";
   } else {
-    waiting.advice = "more responses in a run (prompts.samples) keep them busy";
+    waiting.advice = "generate more responses in a run (prompts.samples) to keep the group busy";
   }
   if (!plan.drafters.empty() && reads_costs(speculation.policy) && !plan.costs.profile_holds())
-    waiting.advice += "; engine.profile saves measuring costs at the start";
+    waiting.advice += "; with engine.profile, a run need not measure costs at its start";
   return {starting, waiting, spare, ahead, refused};
 }
 

@@ -28,8 +28,8 @@ class PatchReader final : public PictureReader {
         io::process(processor_, io::decode_picture(file, name), name);
     if (picture.grid != grid) {
       throw DataError(
-          fmt::format("{}: expected {} x {} patches, as when prompts were read, found "
-                      "{} x {}",
+          fmt::format("{}: expected {} x {} patches, as when the run read its prompts, "
+                      "found {} x {}",
                       name, grid.rows, grid.columns, picture.grid.rows, picture.grid.columns));
     }
     return io::patches_of(processor_, picture);

@@ -46,10 +46,10 @@ std::shared_ptr<const policy::StopNetwork> read_stop(const io::SpeculationSectio
                                                      const std::string& path) {
   constexpr int kPaths = policy::StopNetwork::kStates;
   if (settings.paths.value_or(1) < kPaths) {
-    throw UsageError(
-        fmt::format("speculation.paths: {} reads the {} likeliest paths of a tree; expected at "
-                    "least as many, found {}",
-                    path, kPaths, settings.paths.value_or(1)));
+    throw UsageError(fmt::format(
+        "speculation.paths: the stop network {} reads the {} likeliest paths of a tree; "
+        "expected at least as many paths, found {}",
+        path, kPaths, settings.paths.value_or(1)));
   }
   return std::make_shared<policy::StopNetwork>(io::Checkpoint(path));
 }

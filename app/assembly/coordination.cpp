@@ -100,7 +100,7 @@ ResponseTokens known_lengths(const Inputs& inputs) {
   }
   if (lengths.empty())
     throw UsageError("schedule.lengths: the run in " + *directory +
-                     " has none of these prompts (prompts are matched by uid)");
+                     " has none of this run's prompts (prompts are matched by uid)");
   return lengths;
 }
 

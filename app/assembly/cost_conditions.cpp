@@ -53,7 +53,8 @@ std::string difference(const CostTable& profile, const CostConditions& now,
   if (then.model != now.model) return differs("the model", then.model, now.model);
   for (const ConfiguredDrafter& drafter : drafters) {
     const auto known = std::ranges::find(profile.drafters, drafter.name, &DrafterCosts::name);
-    if (known == profile.drafters.end()) return fmt::format("it knows no drafter {}", drafter.name);
+    if (known == profile.drafters.end())
+      return fmt::format("it has no costs of the drafter {}", drafter.name);
     // Shapes are compared too, because a drafter keeps its name when its checkpoint is replaced.
     const std::string shape = shape_text(drafter, target);
     if (!known->model.empty() && known->model != shape)

@@ -156,10 +156,11 @@ CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
   }
   const CostMeasurement measured = measure(rank, budget);
   if (rank.mpi.rank() == 0) {
-    say("  costs by {} measurements in {:.2f} s", measured.measurements, measured.seconds);
+    say("  costs of steps and drafts: {} measurements in {:.2f} s", measured.measurements,
+        measured.seconds);
     if (const auto& transfer = measured.table.transfer)
-      say("  KV moves at {:.2f} GB/s after {:.2f} ms", 1e-9 * transfer->bandwidth,
-          1e3 * transfer->latency);
+      say("  KV moves between groups at {:.2f} GB/s after a delay of {:.2f} ms",
+          1e-9 * transfer->bandwidth, 1e3 * transfer->latency);
   }
   return measured.table;
 }

@@ -60,7 +60,7 @@ std::unique_ptr<io::RunHistory> read_history(const Inputs& inputs,
       [](const std::string& text) { say("warning: speculation.history: {}", text); },
       [all](std::size_t runs, std::size_t prompts) {
         if (runs > 0)
-          say("drafts begin with responses of {} to {} of {}", counted(runs, "earlier run"),
+          say("suffix trees begin with responses of {}, to {} of {}", counted(runs, "earlier run"),
               prompts, counted(all, "prompt"));
       });
 }
@@ -79,10 +79,10 @@ DraftServers place_draft_servers(const Inputs& inputs, const Machine& machine, i
   servers.history = history;
   const bool one = servers.ranks.size() == 1;
   servers.explanation = fmt::format(
-      "{} draft server{} on rank{} {}: {} (servers of the suffix drafter)", servers.ranks.size(),
-      one ? "" : "s", one ? "" : "s", fmt::join(servers.ranks, ", "),
+      "{} draft server{} on rank{} {}: {} (setting: servers of the suffix drafter)",
+      servers.ranks.size(), one ? "" : "s", one ? "" : "s", fmt::join(servers.ranks, ", "),
       suffix->servers ? "speculation.drafters asks for this number"
-      : groups < 2    ? "serving responses of earlier steps"
+      : groups < 2    ? "for responses of earlier steps"
                       : "one on each node serves responses of siblings in other groups");
   return servers;
 }
@@ -96,8 +96,8 @@ void warn_of_no_history(const Inputs& inputs) {
   if (!inputs.config.speculation.history || is_beside(inputs)) return;
   const std::string path = history_path(inputs);
   if (!std::filesystem::exists(path))
-    say("warning: speculation.history: {}: there is no such file or directory; drafts begin "
-        "without earlier responses",
+    say("warning: speculation.history: {}: there is no such file or directory; suffix trees "
+        "begin without earlier responses",
         path);
 }
 

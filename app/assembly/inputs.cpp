@@ -112,8 +112,8 @@ void read_picture_processor(Inputs& inputs) {
     if (processor.patch != tower.patch || processor.temporal_patch != tower.temporal_patch ||
         processor.merge != tower.merge) {
       throw DataError(fmt::format(
-          "{}: preprocessor_config.json: patches of {} x {} x {} and merge size {}; config.json: "
-          "patches of {} x {} x {} and merge size {}",
+          "{}: preprocessor_config.json has patches of {} x {} x {} and merge size {}; config.json "
+          "has patches of {} x {} x {} and merge size {}; expected the same sizes",
           path, processor.temporal_patch, processor.patch, processor.patch, processor.merge,
           tower.temporal_patch, tower.patch, tower.patch, tower.merge));
     }
@@ -270,7 +270,7 @@ void take_pictures(Inputs& inputs, const io::StoredRun& run) {
     if (prompt.pictures.empty() && places == 0) continue;
     if (prompt.pictures.empty())
       fail("expected the hashes and grids of its pictures, found none in /prompts");
-    if (!inputs.picture_processor) fail("it has pictures: " + inputs.media_refusal);
+    if (!inputs.picture_processor) fail("it has pictures, but " + inputs.media_refusal);
     const std::int64_t merge = inputs.picture_processor->merge;
     const auto end = static_cast<std::int64_t>(prompt.tokens.size());
     std::int64_t rows = 0;

@@ -87,8 +87,8 @@ BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnv
                                 std::span<const fabric::RankFacts> facts) {
   BackendChoice choice = choose_cpu(mpi, engine, facts);
   choice.explanation = fmt::format(
-      "computes on the CPU beside {}, because the CUDA backend was not measured on such a device "
-      "yet (to try it: engine.backend: cuda)",
+      "computes on the CPU and leaves {} idle, because the CUDA backend was not measured on such "
+      "GPUs yet (to try it: engine.backend: cuda)",
       devices);
   return choice;
 }
@@ -101,7 +101,7 @@ BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuLi
     if (here.gpus.empty()) {
       throw UsageError(
           fmt::format("--gpus: expected --gpu-memory with the memory of each GPU, because this "
-                      "machine has none to look at: {}",
+                      "machine has no GPU to look at: {}",
                       here.why_none));
     }
     memory = kernels::free_gpu_memory(0);
@@ -145,7 +145,7 @@ BackendChoice choose_elsewhere(const fabric::MpiEnvironment& mpi, const io::Engi
   const kernels::GpuList here = kernels::visible_gpus();
   const bool measured = !here.gpus.empty() && is_measured(here.gpus[0].isa);
   if (engine.backend == "auto" && !measured && !machine.gpus_stated)
-    return choose_cpu_beside("the GPUs planned for", mpi, engine, facts);
+    return choose_cpu_beside("the planned GPUs", mpi, engine, facts);
   BackendChoice choice = choose_planned(machine, here, facts[0].local_ranks);
   if (engine.backend == "auto" && !measured) {
     choice.explanation += fmt::format(
@@ -188,7 +188,7 @@ BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::Engine
     BackendChoice choice = choose_cpu(mpi, engine, facts);
     choice.explanation =
         some ? fmt::format(
-                   "warning: computes on the CPU and leaves GPUs idle, because {} has none: {} "
+                   "warning: computes on the CPU and leaves GPUs idle, because {} can use none: {} "
                    "(override: engine.backend)",
                    where, without->why_none)
              : fmt::format(

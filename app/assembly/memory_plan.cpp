@@ -50,13 +50,13 @@ std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t 
   const double gib = static_cast<double>(bytes) / (1 << 30);
   if (inputs.given) {
     throw UsageError(fmt::format(
-        "engine.prefill_chunk: the logits of {} rows a step take {:.1f} GiB a rank; lower "
+        "engine.prefill_chunk: the logits of {} rows per step take {:.1f} GiB per rank; lower "
         "prefill_chunk",
         rows, gib));
   }
   throw UsageError(fmt::format(
-      "speculation.max_length: drafts of up to {} for each of {} make {} rows a step, whose logits "
-      "take {:.1f} GiB a rank; lower max_length, speculation.paths or engine.max_batch",
+      "speculation.max_length: drafts of up to {} for each of {} make {} rows per step, whose "
+      "logits take {:.1f} GiB per rank; lower max_length, speculation.paths or engine.max_batch",
       counted(most.max_draft, "token"), counted(most.max_batch, "request"), rows, gib));
 }
 
@@ -132,7 +132,7 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
 }
 
 /// Full batches that each drafter rank drafts for, rounded up; 1: there are no drafter ranks.
-std::int64_t groups_of_drafter(const Plan& plan) {
+std::int64_t batches_per_drafter(const Plan& plan) {
   const int drafters = plan.layout.drafters();
   return drafters == 0 ? 1 : (plan.layout.groups() + drafters - 1) / drafters;
 }
@@ -200,7 +200,7 @@ std::vector<std::int32_t> drafted_blocks(const Inputs& inputs, const Plan& plan)
 
 /// [drafters] Plans each drafter's number of KV blocks. A draft model or head gets blocks for the
 /// longest sequences of a full batch, but no more than the target has. On a drafter rank, both
-/// numbers are multiplied by groups_of_drafter(), and half of `memory` is a further limit. One
+/// numbers are multiplied by batches_per_drafter(), and half of `memory` is a further limit. One
 /// longest sequence always fits. A head also gets its drafted_blocks(). `memory`: bytes for KV on a
 /// verifier; 0: unknown. `target`, `longest`: KV blocks of the target and of a longest sequence.
 std::vector<std::int32_t> plan_draft_blocks(const Inputs& inputs, const Plan& plan,
@@ -208,13 +208,13 @@ std::vector<std::int32_t> plan_draft_blocks(const Inputs& inputs, const Plan& pl
                                             std::int64_t longest) {
   const io::EngineSection& engine = inputs.config.engine;
   const auto blocks_for_texts = [&](const PlannedDrafter& drafter, bool ahead) {
-    const std::int64_t groups = ahead ? groups_of_drafter(plan) : 1;
-    std::int64_t most = std::max<std::int64_t>(target * groups, longest);
+    const std::int64_t batches = ahead ? batches_per_drafter(plan) : 1;
+    std::int64_t most = std::max<std::int64_t>(target * batches, longest);
     if (ahead && memory > 0) {
       const std::uint64_t half = memory / 2 / kv_shape(inputs, drafter).block_bytes();
       most = std::min(most, std::max(longest, static_cast<std::int64_t>(half)));
     }
-    return std::min(groups * engine.max_batch * longest, most);
+    return std::min(batches * engine.max_batch * longest, most);
   };
   std::vector<std::int32_t> blocks = drafted_blocks(inputs, plan);
   for (std::size_t d = 0; d < blocks.size(); ++d) {
@@ -251,7 +251,7 @@ DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role) {
   return head_memory(inputs, plan, role, plan.memory.draft_blocks);
 }
 
-// Counts the features of a verifier's full batch, or of a drafter rank's groups_of_drafter() full
+// Counts the features of a verifier's full batch, or of a drafter rank's batches_per_drafter() full
 // batches. Features of responses wait until the head reads them or the verifier sends them to the
 // head's rank. A rank with the head also keeps the features of prompts.
 std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role) {
@@ -259,8 +259,8 @@ std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role) 
   const bool sends = role == Role::verifier && has_head(plan, Role::drafter);
   if (!reads && !sends) return 0;
   const std::uint64_t row = feature_row_bytes(inputs, plan);
-  const std::int64_t groups = role == Role::drafter ? groups_of_drafter(plan) : 1;
-  return row * groups * inputs.config.engine.max_batch *
+  const std::int64_t batches = role == Role::drafter ? batches_per_drafter(plan) : 1;
+  return row * batches * inputs.config.engine.max_batch *
          ((reads ? inputs.sizes.longest_prompt : 0) + 2 * draft::kMostKeptFeatures);
 }
 
@@ -282,9 +282,9 @@ std::uint64_t known_tokens(const Inputs& inputs) {
 
 /// Counts texts of active requests. Suffix trees also hold known_tokens(), up to max_memory bytes.
 std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role) {
-  const std::int64_t groups = role == Role::drafter ? groups_of_drafter(plan) : 1;
+  const std::int64_t batches = role == Role::drafter ? batches_per_drafter(plan) : 1;
   const std::uint64_t requests =
-      std::min<std::uint64_t>(groups * inputs.config.engine.max_batch, inputs.sizes.responses);
+      std::min<std::uint64_t>(batches * inputs.config.engine.max_batch, inputs.sizes.responses);
   const std::uint64_t own = requests * inputs.sizes.longest_sequence;
   const std::uint64_t trees = known_responses(inputs) / inputs.config.prompts.samples + 1;
   std::uint64_t bytes = 0;
@@ -315,7 +315,7 @@ std::string remedy(bool simulated, bool on_device) {
            "GPUs of more memory (simulation.gpu_memory)";
   return on_device
              ? "take a higher layout.verifier_tp, or GPUs of more memory"
-             : "take fewer ranks a node, nodes with more memory or a higher layout.verifier_tp";
+             : "take fewer ranks per node, nodes with more memory or a higher layout.verifier_tp";
 }
 
 /// Throws UsageError if weights and buffers do not fit into a rank's `memory` bytes (0: unknown).

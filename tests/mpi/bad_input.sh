@@ -69,7 +69,7 @@ refuses "KV memory without room for a request" 64 "engine.kv_memory: .*cannot ho
   --set engine.kv_memory=1MiB --set sampling.max_tokens=1024
 refuses "KV memory that no machine has" 64 "engine.kv_memory: 102400.00 GiB are asked for, and a rank has" 2 \
   --set engine.kv_memory=100T
-refuses "drafts past all memory" 64 "max_length.* rows a step.*GiB a rank" 1 --set engine.max_batch=4096 \
+refuses "drafts past all memory" 64 "max_length.* rows per step.*GiB per rank" 1 --set engine.max_batch=4096 \
   --set speculation.max_length=1024 --set speculation.paths=1024 --set 'speculation.drafters=[{method: ngram}]'
 
 refuses "missing model directory" 65 "nowhere" 2 --set model.path="$work/nowhere"

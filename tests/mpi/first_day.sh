@@ -124,7 +124,7 @@ says "check in a job: the job's memory" 'memory per rank: 8.00 GiB' "$work/plan"
 
 SLURM_JOB_ID=1 SLURM_GPUS_ON_NODE=4 SLURM_TASKS_PER_NODE=4 plan --set engine.backend=auto || fail "check in a job with GPUs"
 says "check in a job: GPUs of a kind that was never measured stay idle, as in the run" \
-  'computes on the CPU beside .*to try it: engine.backend: cuda' "$work/plan"
+  'computes on the CPU and leaves .* idle.*to try it: engine.backend: cuda' "$work/plan"
 says "check in a job: no limit is known" 'no wall-clock limit \(Slurm does not say how long this job may run\)$' "$work/plan"
 mkdir "$work/bin"
 printf '#!/bin/sh\necho UNLIMITED\n' >"$work/bin/squeue" && chmod +x "$work/bin/squeue"
@@ -153,8 +153,8 @@ plan --ranks-per-node 4 --cores 32 || fail "check of a node's cores"
 says "check: cores are a node's" '4 ranks, 8 threads each' "$work/plan"
 plan --ranks-per-node 4 --cores 6 --set engine.threads=2 || fail "check of too few cores"
 says "check: threads without cores" 'warning: 8 threads on 6 cores of a node' "$work/plan"
-plan_refused "memory is too little" 64 'fewer ranks a node, nodes with more memory' --ranks-per-node 2 --host-memory 28M --set sampling.max_tokens=2000
-plan_refused "memory is far too little" 64 'fewer ranks a node, nodes with more memory' --host-memory 1 --set 'speculation.drafters=[{method: ngram}]'
+plan_refused "memory is too little" 64 'fewer ranks per node, nodes with more memory' --ranks-per-node 2 --host-memory 28M --set sampling.max_tokens=2000
+plan_refused "memory is far too little" 64 'fewer ranks per node, nodes with more memory' --host-memory 1 --set 'speculation.drafters=[{method: ngram}]'
 plan_refused "no size" 64 "expected a size such as 64GiB, found '8X'" --host-memory 8X
 
 # A plan by config.json, before weights and tokenizer are there.

@@ -16,7 +16,7 @@ says() { if grep -qF "$1" "$work/run.log"; then ok "$1"; else fail "$1: $(grep h
 
 history=("${suffix[@]}" --set speculation.history="$work/runs")
 run "one rank" 1 "${history[@]}"
-says "drafts begin with responses of 2 earlier runs to 32 of 32 prompts"
+says "suffix trees begin with responses of 2 earlier runs, to 32 of 32 prompts"
 report=$("$paceline" report "$work/run" 2>/dev/null)
 if grep -q 'history:1 .*history:2 ' <<<"$report"; then ok "the report counts them by age"; else fail "the report: $report"; fi
 run "a server on the other rank" 2 "${history[@]}"

@@ -216,10 +216,10 @@ if [ -n "$python" ]; then
 fi
 cp -r "$vision" "$work/blind"
 rm "$work/blind/preprocessor_config.json"
-refuses "a model that reads no pictures" 65 "shown/trajectories.h5: prompt v1: it has pictures: pictures cannot be read: .*blind/preprocessor_config.json" \
+refuses "a model that reads no pictures" 65 "shown/trajectories.h5: prompt v1: it has pictures, but pictures cannot be read: .*blind/preprocessor_config.json" \
   "$work/shown" "${shown[@]}" --set model.path="$work/blind"
 sed 's/"max_pixels": [0-9]*/"max_pixels": 512/' "$vision/preprocessor_config.json" >"$work/blind/preprocessor_config.json"
-refuses "pictures of other sizes" 65 "picture 1 of prompt [0-9]+: expected [0-9]+ x [0-9]+ patches, as when prompts were read, found" "$work/shown" "${shown[@]}" --set model.path="$work/blind"
+refuses "pictures of other sizes" 65 "picture 1 of prompt [0-9]+: expected [0-9]+ x [0-9]+ patches, as when the run read its prompts, found" "$work/shown" "${shown[@]}" --set model.path="$work/blind"
 cp "$work/picture-0.png" "$work/picture-1.png"
 refuses "a picture that changed" 65 "shown/trajectories.h5: prompt [0-9]+: picture 1: .*picture-1.png: the file is another one" "$work/shown" "${shown[@]}"
 rm "$work/picture-1.png"
