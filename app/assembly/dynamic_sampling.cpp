@@ -65,8 +65,8 @@ io::ChoosePrompts choose_prompts(const Inputs& inputs) {
                           (reward.required == io::RewardsRequired::some && !sampling.enough());
       if (reward.method == io::RewardMethod::none && reward.required == io::RewardsRequired::all) {
         throw DataError(what +
-                        " from its environment (reward.required: all). Nothing is lost; "
-                        "reward.required: some drops such prompts");
+                        " from its environment (reward.required: all). Nothing is lost; to drop "
+                        "such prompts, resume with reward.required: some");
       }
       if (reward.method != io::RewardMethod::none && wanted) {
         throw DataError(

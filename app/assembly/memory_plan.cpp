@@ -326,7 +326,7 @@ void require_room(std::uint64_t memory, std::uint64_t weights, std::uint64_t tak
   const auto gib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
   throw UsageError(fmt::format(
       "layout.verifier_tp: at degree {} a rank's weights take {:.2f} GiB and a step's buffers "
-      "{:.2f} GiB, which is {:.2f} GiB more than the {:.2f} GiB that it can plan with; {}, or "
+      "{:.2f} GiB, which is {:.2f} GiB more than the {:.2f} GiB that the rank may use; {}, or "
       "lower engine.max_batch",
       tp, gib(weights), gib(taken - weights), gib(taken - memory), gib(memory), remedy));
 }

@@ -146,7 +146,7 @@ says "check: and their host" 'KV pool: up to ' "$work/plan"
 plan_refused "GPUs beside engine.backend: cpu" 64 'gpus: engine.backend is cpu, which leaves GPUs idle' \
   --set engine.backend=cpu --gpus 4 --gpu-memory 80G
 plan_refused "memory of no GPUs" 64 'gpu-memory: expected --gpus of 1 or more' --gpus 0 --gpu-memory 80G
-plan_refused "GPUs of too little memory" 64 'GiB more than the 0.02 GiB that it can plan with; take a higher layout.verifier_tp, or GPUs of more' \
+plan_refused "GPUs of too little memory" 64 'GiB more than the 0.02 GiB that the rank may use; take a higher layout.verifier_tp, or GPUs of more' \
   --set engine.backend=cuda --gpu-memory 30M
 plan_refused "what was the memory of either" 64 'memory.*was replaced by --host-memory .of a node. and --gpu-memory .of each GPU.' --memory 80G
 plan --ranks-per-node 4 --cores 32 || fail "check of a node's cores"
