@@ -122,8 +122,7 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
   bool announced = false;
   bool warned = false;
   const auto look = [&] {
-    // Until the run first makes progress, the Pulse looks for stopped ranks; then the watchdog
-    // does.
+    // Before the run's first progress the Pulse looks for stopped ranks; then the watchdog does.
     pulse.turn(coordinator.changes() > 0);
     faults.watch();
     if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))

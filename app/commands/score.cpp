@@ -180,7 +180,7 @@ class GivenPictures {
   explicit GivenPictures(const io::StoredRun& run)
       : run_(run), files_(run.prompts, run.paths.front()) {}
 
-  /// Reads all pictures that `share` needs, so that errors show before any step.
+  /// Reads all pictures that `share` needs, so that errors show before the first step.
   void check(const std::vector<Trajectory>& share) {
     std::optional<std::uint32_t> checked;
     for (const Trajectory& t : share) {
@@ -303,8 +303,8 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
   return outcome;
 }
 
-/// Rank 0 writes the results of all groups, and gets the sum of their counts. Other ranks get zero
-/// counts. `scored`: results of this rank's group; null if the rank leads no group. Collective.
+/// Rank 0 writes the results of all groups, and returns the sum of their counts. Other ranks return
+/// zeros. `scored`: results of this rank's group; null if the rank leads no group. Collective.
 Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
                     const std::string& path, const io::RunManifest& manifest,
                     const Outcome& outcome, io::Spool* scored) {

@@ -36,7 +36,7 @@ enum class Sight : std::uint8_t { nothing, request, closed, stop, fault };
 Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder>& folder,
            std::optional<io::StepRequest>& request) {
   const SteadyClock clock;
-  // Between steps, only Slurm's time limit ends the job. limits.wall_clock is checked in steps.
+  // Between steps, only Slurm's time limit ends the job. limits.wall_clock is checked during steps.
   const TimeLimit limit = time_limit({});
   while (true) {
     auto sight = Sight::nothing;

@@ -113,8 +113,7 @@ class Bounds {
   }
 
   /// Highest speed, in tokens a second, of a request in a group that runs `b` requests. `groups`:
-  /// number of groups that a drafter rank serves; 0: no drafter rank. `rate`: a method's
-  /// acceptance.
+  /// number of groups that a drafter rank serves; 0: no drafter rank. `rate`: acceptance by method.
   template <class Rate>
   [[nodiscard]] double pace(const CostTable& table, double b, double context, int groups,
                             const Rate& rate) const {

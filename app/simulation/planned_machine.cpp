@@ -28,7 +28,7 @@ std::optional<int> count_of(const char* variable) {
   return sensible ? std::optional(static_cast<int>(*number)) : std::nullopt;
 }
 
-/// The count from the first of several environment variables that holds a count.
+/// The number in the first of several environment variables that holds one from 1 to kMost.
 template <typename... Names>
 std::optional<int> count_of(const char* first, Names... others) {
   const std::optional<int> count = count_of(first);

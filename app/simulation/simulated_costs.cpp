@@ -115,7 +115,7 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp) {
     try {
       table = sim::gpu_costs(io::load_gpu_tables(*simulation.gpu_tables), *inputs.priced, gpus,
                              priced_drafts(inputs), system_of(simulation.link));
-    } catch (const std::invalid_argument& error) {  // no costs of so many GPUs, or of a size
+    } catch (const std::invalid_argument& error) {  // no costs of so many GPUs, or of a model size
       throw UsageError(
           fmt::format("layout.verifier_tp, simulation.gpus_per_rank: {} has no costs of the model "
                       "on {} GPUs: {}",
@@ -164,7 +164,7 @@ sim::InstanceCosts instance_costs(const Inputs& inputs) {
   try {
     return sim::instance_costs(io::load_gpu_tables(directory), *inputs.priced, simulation.instance,
                                priced_drafts(inputs), system_of(simulation.link));
-  } catch (const std::invalid_argument& error) {  // no costs of so many GPUs, or of a size
+  } catch (const std::invalid_argument& error) {  // no costs of so many GPUs, or of a model size
     throw UsageError(fmt::format("simulation.instance: {} has no costs of the model on {} GPUs: {}",
                                  directory, simulation.instance, error.what()));
   }
