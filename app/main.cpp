@@ -213,8 +213,8 @@ int run(int argc, char** argv) {
   score->add_option("run", scored.directory, "Run directory")->required();
   score
       ->add_option("--name", scored.name,
-                   "Write scores-NAME.h5 into the run directory (default: the name of the model's "
-                   "directory)")
+                   "NAME in scores-NAME.h5, the file to write into the run directory (default: the "
+                   "name of the model's directory)")
       ->check(not_empty);
   score->add_flag("--keep-routing", scored.keeps_routing,
                   "Also write which experts each token uses, for trainers that replay the routing");
@@ -223,7 +223,7 @@ int run(int argc, char** argv) {
                   "the configured model's router computes only their gate weights");
   app::SimulateArguments simulated;
   CLI::App* simulate =
-      cli.add_subcommand("simulate", "Simulate a run on any number of modelled GPUs");
+      cli.add_subcommand("simulate", "Simulate a run in a modelled cluster of any size");
   add_run_arguments(*simulate, simulated.run);
   simulate->add_option("--sweep", simulated.sweep,
                        "Simulate once for each value of a key: section.key=value,value,...; with "
