@@ -12,7 +12,7 @@
 
 namespace paceline::app {
 
-/// A prompt's tokens. Each picture has many equal placeholder tokens, of which one is kept.
+/// A prompt's tokens, with only the first of each picture's equal placeholder tokens.
 [[nodiscard]] std::vector<TokenId> without_rows(const Prompt& prompt);
 /// [pictures] Path of each picture's file or, for a picture that the prompt itself holds, a text
 /// such as "in the prompt, 512 bytes". Empty texts if the prompt's fields cannot be read.

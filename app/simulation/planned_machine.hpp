@@ -33,7 +33,8 @@ struct PlannedMachine {
   }
 };
 
-/// Sets `stated` and `gpus_stated`. In a Slurm job, takes absent fields from Slurm's variables.
+/// Sets `stated` and `gpus_stated`. In a Slurm job, takes absent fields from Slurm's environment
+/// variables, but `nodes` and `ranks_per_node` only if `ranks` is absent too.
 [[nodiscard]] PlannedMachine with_slurm(PlannedMachine machine);
 
 /// [ranks] Facts about each rank of the machine. `here`: facts about this process. Throws
