@@ -456,7 +456,7 @@ const char* work_of(Phase phase) {
     case Phase::sample:
       return "sampling";
     case Phase::communication:
-      return "collectives of their groups, waiting for other ranks included";
+      return "collectives of their groups, including the wait for other ranks";
     case Phase::flush:
       return "writing to the output directory";
     default:
@@ -486,8 +486,8 @@ std::string largest_loss(const RunFigures& figures) {
                          share);
     case Phase::idle:
       return fmt::format(
-          "ranks were idle for {:.0f} % of their time; the last tenth of the responses took {:.0f} "
-          "% of the run",
+          "ranks were idle for {:.0f} % of their time; finishing the last tenth of the responses "
+          "took {:.0f} % of the run",
           share, 100 * (figures.finished_by(1) - figures.finished_by(0.9)) / figures.seconds);
     default:
       return fmt::format("{:.0f} % of the ranks' time went to {}", share, work_of(phase));

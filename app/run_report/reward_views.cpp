@@ -42,11 +42,12 @@ Table reward_table(const std::vector<NamedRun>& runs) {
     most = std::max(most, run.rewards->pass.back().k);
     threshold = run.rewards->threshold;
   }
-  table.title += fmt::format("; a response passes with {:g} or more (--pass)", threshold);
+  table.title +=
+      fmt::format("; a response passes with a reward of {:g} or more (--pass)", threshold);
   const std::string pass_at_most = fmt::format("pass@{}", most);
   table.rows.push_back({"run", "weights", "responses", "scored", "mean", "std", "pass@1"});
   if (most > 1) table.rows[0].push_back(pass_at_most);
-  for (const char* name : {"prompts all equal, %", "tokens a response"})
+  for (const char* name : {"prompts with equal rewards, %", "tokens a response"})
     table.rows[0].emplace_back(name);
   for (const NamedRun& run : runs) {
     if (!run.rewards) continue;

@@ -254,9 +254,9 @@ std::vector<std::string> headline_of(const RunFigures& figures) {
         percent(static_cast<double>(figures.accepted), static_cast<double>(figures.drafted))));
   }
   if (figures.pregenerated > 0) {
-    lines.push_back(
-        fmt::format("{} pregenerated for the next step's drafts, in {:.3f} s of idle time",
-                    counted(figures.pregenerated, "token"), figures.pregenerating_seconds));
+    lines.push_back(fmt::format(
+        "{} pregenerated for the next step's drafts, in {:.3f} s of the ranks' idle time",
+        counted(figures.pregenerated, "token"), figures.pregenerating_seconds));
   }
   lines.push_back("largest loss: " + largest_loss(figures));
   return lines;

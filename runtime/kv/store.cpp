@@ -348,8 +348,8 @@ void Store::job_ended(TierJob job) {
   if (!job.failure.empty()) {
     if (down) slots_.drop_free();  // slots that are free now are given up, slots in use are kept
     warn_once(down ? told_write_ : told_read_,
-              job.failure + (down ? "; KV that fits neither in kv_pool.memory nor in the rest of "
-                                    "the file is dropped and computed again"
+              job.failure + (down ? "; the file grows no more, and KV that fits neither in it nor "
+                                    "in kv_pool.memory is dropped and computed again"
                                   : "; the KV is computed again"));
   }
   if (known.ticket != 0) {

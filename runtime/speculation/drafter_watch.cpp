@@ -70,7 +70,7 @@ void DrafterWatch::sum_up() const {
     text += (text.empty() ? "" : ", ") + std::to_string(what.count) + " " + name;
   };
   add(nonsense_, "messages or drafts without sense");
-  add(floods_, "messages in floods");
+  add(floods_, "messages dropped in floods");
   add(silences_, "silences");
   add(overflows_, "times with a full mailbox");
   if (!text.empty()) warn_("drafter rank " + std::to_string(rank_) + ", totals: " + text);

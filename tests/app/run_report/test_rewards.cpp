@@ -105,7 +105,8 @@ std::vector<NamedRun> two_steps() {
 
 TEST(RewardFigures, ComeFirstInAReport) {
   const std::string text = text_of(two_steps());
-  EXPECT_EQ(text.find("Rewards; a response passes with 0.5 or more (--pass)\n"), 0U) << text;
+  EXPECT_EQ(text.find("Rewards; a response passes with a reward of 0.5 or more (--pass)\n"), 0U)
+      << text;
   EXPECT_NE(text.find("  step-1        1   12 of 20      10  0.3000"), std::string::npos) << text;
   EXPECT_NE(text.find("12 of 20 responses are finished: the run is still going, or was stopped\n"),
             std::string::npos);
