@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kLengths = 10;
 
-/// The scored responses to a prompt: their counts, and their least and greatest reward.
+/// The scored responses to a prompt: their number, how many pass, least and greatest reward.
 struct Group {
   std::uint32_t responses = 0;
   std::uint32_t pass = 0;

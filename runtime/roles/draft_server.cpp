@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMostMessages = 256;  ///< limit on messages read before fetches are answered
 /// Limit on an answer's tokens of this training step, and on its tokens of earlier steps. Clients
-/// ask for few of the latter, so an answer fits into a mailbox's window of 256 KiB.
+/// ask for few tokens of earlier steps, so an answer fits into a mailbox's window of 256 KiB.
 constexpr std::size_t kMostTokens = std::size_t{48} << 10;
 constexpr double kLookSeconds = 1;  ///< seconds between two searches for expired logs
 

@@ -50,8 +50,8 @@ struct DrafterOptions {
 ///
 /// A head, such as EAGLE's, drafts from the target's features, which verifiers send. Past the last
 /// position with target features the head goes on from its own features, and computes the later
-/// positions again when the target's features for them come. If features never come, because the
-/// request moved or a mailbox was full, the head begins anew with the next features that come.
+/// positions again when the target's features for them come. If some features never come, because
+/// the request moved or a mailbox was full, the head begins anew with the next features that come.
 ///
 /// Only the coordinator is trusted. Other senders may have been drafter ranks, and drafter ranks
 /// can send anything. Invalid contents are dropped and counted (RankSummary::invalid).

@@ -11,7 +11,7 @@
 namespace paceline::roles {
 
 /// The caller calls begin() when a step begins. If the step computes rows, the caller then calls
-/// go_on(), computes the rows and calls end(). Otherwise the caller calls wait(). A caller that
+/// go_on(), computes the rows and calls end(). Otherwise the caller may call wait(). A caller that
 /// never calls wait() need not call go_on(). Not thread-safe.
 class StepMeter {
  public:

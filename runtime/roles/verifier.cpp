@@ -374,7 +374,7 @@ void Verifier::step() {
       ports_.group.run(ports_.recorder != nullptr ? ports_.recorder->with_questions(step) : step);
   if (ports_.recorder != nullptr) ports_.recorder->answered(result.sampled);
   std::vector<Trajectory> finished = ports_.batcher.commit(result);
-  // The speculator learns what rows cost, so the time for pictures is left out.
+  // The speculator learns the cost of rows, so the time for pictures is left out.
   const double verified = ports_.clock.now();
   const double seconds = verified - drafted - result.picture_seconds;
   for (const engine::Committed& c : ports_.batcher.committed()) {

@@ -46,7 +46,7 @@ void DraftClient::start(const draft::DraftStart& start, double now) {
   Group& group = groups_[start.id.prompt];
   if (group.requests++ > 0) return;
   if (!known)
-    group.place = {};  // the drafter has forgotten the group, so the server must resend all texts
+    group.place = {};  // the drafter has dropped some of its texts, so the server must resend all
   group.place.group = start.id.prompt;
   due_ = true;  // other verifiers might have committed many tokens for siblings
 }

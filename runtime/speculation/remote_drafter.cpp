@@ -85,7 +85,7 @@ void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
   told();
 }
 
-/// Gives the request to its drafter rank, if a rank is wanted and there is one.
+/// Gives the request to a drafter rank, if it wants drafts of ranks and there is a rank for it.
 void RemoteDrafter::give(RequestId id, RemoteRequest& r) {
   if (!r.wanted) return;
   const policy::DrafterPlace* drafter = policy::drafter_for(id, options_.deal, drafters_);

@@ -50,7 +50,7 @@ struct RemoteOptions {
 /// does not read its messages, its mailbox becomes full. Nothing is then sent to the rank until the
 /// mailbox has room. Requests that got tokens meanwhile are then opened anew, that is, sent to the
 /// rank with their whole text. But opening makes a head lose the request's features, so a rank with
-/// a head is sent the missed commits instead, up to a limit. DrafterWatch warns of all this.
+/// a head is sent the missed commits instead, up to a limit. DrafterWatch warns of these faults.
 class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
  public:
   /// `mailbox` and `clock` must outlive this object.

@@ -65,7 +65,7 @@ struct SpeculatorOptions {
 
 /// In each step the policy chooses how many tokens to draft for each request. The drafters are
 /// asked in roster order. A later drafter is asked only for requests for which it is expected to do
-/// better than the earlier ones. The draft with the highest expected number of accepted tokens is
+/// better than earlier drafters. The draft with the highest expected number of accepted tokens is
 /// used. The policy then chooses which tokens of this draft are verified. From time to time a later
 /// drafter is asked for one request on trial, whatever is expected of it, because the acceptance of
 /// a drafter that is never asked stays unknown.

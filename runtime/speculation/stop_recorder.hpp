@@ -52,8 +52,8 @@ class StopRecorder final : public draft::Drafter {
   /// `step`: the step that verifies the last draft. Returns `step` if there are no questions, or a
   /// copy with the questions after the step's own samples. The copy is valid until the next call.
   [[nodiscard]] const engine::Step& with_questions(const engine::Step& step);
-  /// Records the point for which with_questions() asked, if there is one. `sampled`: the results
-  /// for the step's samples, then for the questions.
+  /// Records a point if the step verified the draft of one. `sampled`: the results for the step's
+  /// samples, then for the questions.
   void answered(std::span<const kernels::Sampled> sampled);
 
   void start(const draft::DraftStart& request, double now) override;
