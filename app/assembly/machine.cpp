@@ -149,8 +149,8 @@ BackendChoice choose_elsewhere(const fabric::MpiEnvironment& mpi, const io::Engi
   BackendChoice choice = choose_planned(machine, here, facts[0].local_ranks);
   if (engine.backend == "auto" && !measured) {
     choice.explanation += fmt::format(
-        "{}warning: planned for the GPUs of {}, but engine.backend: auto computes on the CPU, "
-        "because such GPUs were not measured yet; set engine.backend: cuda for the run",
+        "{}warning: planned for the GPUs of {}, but engine.backend: auto computes on the CPU "
+        "unless the CUDA backend was measured on such GPUs; set engine.backend: cuda for the run",
         choice.explanation.empty() ? "" : "\n  ", option);
   }
   return choice;

@@ -139,7 +139,7 @@ Plan complete_plan(const Inputs& inputs, const Machine& machine,
   keep_possible(machine, plan.layout.placement, plan.tail_groups);
   if (inputs.attention() == AttentionLayout::data)
     plan.layout.explanation.emplace_back(
-        "ranks of a group have the KV of their own requests (layout.attention)");
+        "each rank of a group has only the KV of its own requests (layout.attention)");
   if (!plan.tail_groups.explanation.empty())
     plan.layout.explanation.push_back(plan.tail_groups.explanation);
   require_chains(inputs, plan);

@@ -143,13 +143,13 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
                         counted(plan.speculation.window.tokens, "token"),
                         plan.speculation.window.eager == 0
                             ? ""
-                            : fmt::format(", and each at once with up to {}",
+                            : fmt::format("; a rank with up to {} sends each token at once",
                                           counted(inputs.config.engine.max_batch, "request")));
   }
   if (plan.best_of_n.races) {
     text +=
-        "  a group without requests races another group for its requests, with a different drafter "
-        "(speculation.best_of_n)\n";
+        "  a group without requests races another group: both generate the same response, with "
+        "different drafters (speculation.best_of_n)\n";
   } else if (settings.best_of_n) {
     text +=
         "  no group races another (speculation.best_of_n): races need two groups and two "
@@ -209,18 +209,18 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
     const std::string embeddings = has_own_embeddings(plan) ? ", and embeddings of its own" : "";
     text +=
         own == nullptr
-            ? fmt::format("  it reads the model's last hidden state{}\n", embeddings)
-            : fmt::format("  it reads the inputs of layers {} (the model has {} layers{}){}\n",
-                          fmt::join(read_layers(inputs, plan), ", "), inputs.target.config.layers,
-                          own->read_layers.empty()
-                              ? "; config.json names none, so these are the default"
-                              : "",
-                          embeddings);
+            ? fmt::format("  this layer reads the model's last hidden state{}\n", embeddings)
+            : fmt::format(
+                  "  the head reads the inputs of layers {} (the model has {} layers{}){}\n",
+                  fmt::join(read_layers(inputs, plan), ", "), inputs.target.config.layers,
+                  own->read_layers.empty() ? "; config.json names none, so these are the default"
+                                           : "",
+                  embeddings);
     if (role == Role::verifier) continue;
     const std::uint64_t row = feature_row_bytes(inputs, plan);
     text += fmt::format(
-        "  groups send it {:.1f} KiB of features for each token, and keep up to {:.1f} MiB of "
-        "features\n",
+        "  groups send drafter ranks {:.1f} KiB of features for each token, and keep up to {:.1f} "
+        "MiB of features\n",
         static_cast<double>(row) / 1024, static_cast<double>(plan.memory.use.features) / kMiB);
   }
   return text;
@@ -236,9 +236,9 @@ std::string elastic_text(const Inputs& inputs, const Plan& plan) {
       "  while KV is short and draft models are not in use, a verifier lends their memory to KV: "
       "{} more KV blocks (speculation.elastic_memory)\n{}",
       plan.memory.kv_gain,
-      weights_to_lend(inputs, plan) > 0
-          ? ""
-          : "  their weights stay, because other ranks or other roles need them too\n");
+      weights_to_lend(inputs, plan) > 0 ? ""
+                                        : "  only memory of draft models' KV is lent: other "
+                                          "ranks or roles need their weights too\n");
 }
 
 /// Text about the KV pool, which holds the KV of requests that wait to be continued.
@@ -296,8 +296,8 @@ std::string banner_text(const Inputs& inputs, const Machine& machine, int ranks)
     text += fmt::format("  lines of the prompts have their own {}\n", fmt::join(own, ", "));
   for (const auto& [field, ignored] : inputs.prompts.fields.ignored) {
     text += fmt::format(
-        "  warning: {} lines have {} (the first is line {}). It is kept for trainers, and has no "
-        "effect here\n",
+        "  warning: {} lines have {} (the first is line {}). This field is kept for trainers, and "
+        "has no effect here\n",
         ignored.lines, field, ignored.first);
   }
   return text + token_text(inputs);
@@ -353,7 +353,7 @@ std::string memory_use_text(const Machine& machine, const Plan& plan) {
   if (!machine.backend.on_device()) {
     return fmt::format(
         "  host memory of a rank, MiB: weights {:.0f}, logits {:.0f}, KV {:.0f}; modelled nodes "
-        "have as much memory as this\n",
+        "are assumed to have enough\n",
         mib(m.weights), mib(m.logits), mib(m.kv));
   }
   return fmt::format(
@@ -374,7 +374,7 @@ std::string circumstances_text(const Inputs& inputs, const Machine& machine,
     text += fmt::format("  warning: {} on {} of a node: ranks will take turns\n",
                         counted(threads, "thread"), counted(machine.ranks[0].cores, "core"));
   }
-  text += limit.seconds ? fmt::format("  stops {} before {}: {} from now\n",
+  text += limit.seconds ? fmt::format("  stops {} before {}, which is {} from now\n",
                                       duration_text(inputs.config.limits.margin), limit.origin,
                                       duration_text(*limit.seconds))
                         : fmt::format("  no wall-clock limit ({})\n", limit.origin);

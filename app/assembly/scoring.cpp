@@ -27,6 +27,14 @@ namespace {
 
 constexpr double kMoment = 0.02;  // seconds between checks whether all responses are scored
 
+/// [io::ScoreOutcome] Why responses have no reward, for the user; the first is not used.
+constexpr std::array kNoReward{"",
+                               "refused by the scorer",
+                               "answered without a valid score",
+                               "not answered in time",
+                               "lost when a worker ended",
+                               "not tried"};
+
 std::unique_ptr<io::Scorer> make_scorer(const Inputs& inputs, const Clock& clock) {
   const io::RewardSection& settings = inputs.config.reward;
   if (settings.method == io::RewardMethod::match)
@@ -65,17 +73,17 @@ void try_scorer(const Inputs& inputs) {
   const Prompt& prompt = inputs.prompts.prompts.front();
   Trajectory response;
   response.finish_reason = FinishReason::stop_id;
-  response.tokens = inputs.text.tokenizer->encode(
-      io::ground_truth_text(prompt, settings.ground_truth).value_or("no answer"));
+  const std::optional<std::string> truth = io::ground_truth_text(prompt, settings.ground_truth);
+  response.tokens = inputs.text.tokenizer->encode(truth.value_or("no answer"));
   const SteadyClock clock;
   io::WorkerPool pool(settings, inputs.subjects, *inputs.text.tokenizer, clock);
   pool.submit(response);
   while (pool.pending() > 0) std::this_thread::sleep_for(std::chrono::duration<double>(kMoment));
   const io::Score score = pool.take().at(0);
   if (score.outcome == io::ScoreOutcome::scored) return;
-  const std::string what = fmt::format(
-      "reward.command: the trial with the first prompt's ground truth as a response failed: {}",
-      score.error);
+  const std::string what =
+      fmt::format("reward.command: the trial with {} as a response to the first prompt failed: {}",
+                  truth ? "the ground truth" : "'no answer'", score.error);
   if (settings.required != io::RewardsRequired::none)
     throw UsageError(what + "; set reward.required: none to run without rewards");
   say("warning: {}", what);
@@ -238,30 +246,29 @@ void print_scoring(const Inputs& inputs, const ScoringReport& report) {
       fmt::format("rewards: {} {} scored", scored, scored == 1 ? "response" : "responses");
   if (scored > 0)
     text += fmt::format(", mean {:.4g}", tally.reward_sum / static_cast<double>(scored));
-  text += fmt::format("; scoring took {:.3g} s", tally.seconds);
+  text += fmt::format("; scoring took {:.3g} s (sum of all responses' last tries)", tally.seconds);
   if (inputs.config.reward.method == io::RewardMethod::command) {
     if (tally.seconds > 0)
       text += fmt::format(", {:.0f} % of it while responses were generated",
                           100 * tally.overlapped_seconds / tally.seconds);
     if (tally.late > 0)
-      text += fmt::format("; {} were scored afterwards, in {:.3g} s", tally.late - tally.unscored,
-                          tally.trailing_seconds);
+      text += fmt::format("; {} came after generation, within {:.3g} s",
+                          counted(tally.late - tally.unscored, "result"), tally.trailing_seconds);
   }
   say("{}", text);
   if (tally.failures > 0)
-    say("reward workers failed {} times; the first one {}", tally.failures, report.trouble);
+    say("reward workers failed {}; the first failure: a worker {}", counted(tally.failures, "time"),
+        report.trouble);
   if (tally.missing() == 0) return;
   std::string reasons;
   for (std::size_t i = 1; i < tally.counts.size(); ++i) {
     if (tally.counts[i] == 0) continue;
-    std::string name = name_of(static_cast<io::ScoreOutcome>(i));
-    std::replace(name.begin(), name.end(), '_', ' ');
-    reasons += fmt::format("{}{} {}", reasons.empty() ? "" : ", ", tally.counts[i], name);
+    reasons += fmt::format("{}{} {}", reasons.empty() ? "" : ", ", tally.counts[i], kNoReward[i]);
   }
   if (tally.unscored > 0)
     reasons +=
         fmt::format("{}{} not scored before the stop", reasons.empty() ? "" : ", ", tally.unscored);
-  say("warning: {} {} no reward ({}){}; --resume scores these responses", tally.missing(),
+  say("warning: {} {} no reward ({}){}; use --resume to score these responses", tally.missing(),
       tally.missing() == 1 ? "response has" : "responses have", reasons,
       report.error.empty() ? "" : ", for example " + report.error);
 }
@@ -283,8 +290,8 @@ void require_rewards(const Inputs& inputs, std::uint64_t rewards, const ScoringR
                       rewards == inputs.sizes.responses;
   if (enough) return;
   throw DataError(fmt::format(
-      "{} of {} responses {} no reward (reward.required){}; {} has the trajectories, and --resume "
-      "scores these responses",
+      "{} of {} responses {} no reward (reward.required){}; {} has the trajectories; use --resume "
+      "to score the responses that have no reward",
       inputs.sizes.responses - rewards, inputs.sizes.responses,
       inputs.sizes.responses - rewards == 1 ? "has" : "have",
       report.error.empty() ? "" : ", for example " + report.error, inputs.config.output.directory));

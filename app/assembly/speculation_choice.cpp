@@ -87,7 +87,7 @@ std::string no_plan(const policy::Placement& first, const ProfiledCosts& costs) 
         "layout.verifier_tp names groups of degrees {}, but plans are made for a single degree",
         fmt::join(degrees, " and "));
   if (!costs.profile)
-    return "no costs are known to plan by; `paceline profile` measures them for engine.profile";
+    return "no costs are known; measure them with `paceline profile` and set engine.profile";
   if (costs.profile_holds()) return "";
   return fmt::format(
       "engine.profile does not apply to this run (measure it again with `paceline profile`): {}",
@@ -162,7 +162,9 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
     choice.reason = "verifiers draft for themselves: " + why_not;
     if (speculation.mode != SpeculationMode::decoupled) return;
     throw UsageError(
-        "speculation.mode: decoupled needs drafter ranks; set layout.drafters, because " + why_not);
+        "speculation.mode: decoupled needs drafter ranks; set layout.drafters, because their "
+        "number cannot be planned: " +
+        why_not);
   }
   choice.requests = static_cast<double>(inputs.sizes.responses);
   // N-grams and suffix trees draft on drafter ranks only if the user asks for drafter ranks.
@@ -191,7 +193,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
     if (drafter_ranks || speculation.mode != SpeculationMode::decoupled) return;
     throw UsageError(fmt::format(
         "speculation.mode: decoupled needs a rank that drafts beside the verifier groups, but the "
-        "job has {}{}",
+        "job has {}{}; start it with more ranks",
         counted(facts.ranks, "rank"),
         groups ? fmt::format(" for {} ({})", counted(*groups, "group"),
                              inputs.config.layout.verifier_groups ? "layout.verifier_groups"
@@ -273,25 +275,28 @@ policy::LadderLoad ladder_load(const Inputs& inputs, int groups) {
 std::string draft_ladder_text(const CostTable& costs, const policy::LadderLoad& load) {
   const std::string ladder = policy::ladder_text(costs, load);
   if (ladder.empty()) return "";
-  return "draft ladder: speedup over plain decoding by the share of drafted tokens that is "
-         "accepted "
-         "(and how many are best drafted)\n" +
+  return "draft ladder: for each share of accepted draft tokens (left), the speedup over plain "
+         "decoding and, in brackets, the best draft length\n" +
          ladder;
 }
 
 std::string speculation_text(const Plan& plan) {
   const SpeculationChoice& choice = plan.speculation;
   if (choice.plans.empty()) return "";
-  std::string text =
-      fmt::format("plans of speculation for {}, with predicted tokens/s over the whole run\n",
-                  counted(static_cast<std::int64_t>(choice.requests), "request"));
+  std::string text = fmt::format(
+      "plans of speculation for {}, with predicted tokens/s over the whole run; *: chosen\n",
+      counted(static_cast<std::int64_t>(choice.requests), "request"));
+  const std::vector<policy::Ladder> ladders =
+      policy::build_ladders(*plan.costs.profile, choice.load);
   for (std::size_t m = 0; m < choice.methods.size(); ++m) {
     const std::string& name = choice.methods[m].name;
-    const auto ranked = std::ranges::find(choice.ranked, name, &policy::RankedMethod::method);
-    text += fmt::format("  {}: {:.2f} of its tokens accepted, {}; {:.2f} times as fast as plain\n",
-                        plan.draft_servers.history && name == "suffix" ? kSuffixWithHistory : name,
-                        choice.methods[m].acceptance,
-                        choice.known[m] ? "as in earlier runs" : "an assumption", ranked->speedup);
+    const double acceptance = choice.methods[m].acceptance;
+    const auto ladder = std::ranges::find(ladders, name, &policy::Ladder::method);
+    text += fmt::format(
+        "  {}: {:.2f} of its draft tokens accepted, {}; at the start {:.2f} times as fast as plain "
+        "decoding\n",
+        plan.draft_servers.history && name == "suffix" ? kSuffixWithHistory : name, acceptance,
+        choice.known[m] ? "as in earlier runs" : "an assumption", ladder->speedup(acceptance));
   }
   std::vector<bool> mode_shown(3);
   for (std::size_t i = 0; i < choice.plans.size(); ++i) {

@@ -73,8 +73,9 @@ TailGroups groups_of(const TailProfile& profile, const Inputs& inputs, const Mac
   const std::vector<int> degrees = tail_degrees(inputs, machine, placement);
   if (degrees.empty()) {
     tail.explanation =
-        "groups do not join into larger ones: this depends on schedule.rebalance, layout.tail_tp, "
-        "the model and the number of groups";
+        "groups do not join into larger ones: joining needs schedule.rebalance: true, a "
+        "schedule.policy other than group, layout.tail_tp of at least twice the groups' degree, a "
+        "model that can be cut into as many parts, and two groups on a node";
     return tail;
   }
   tail.costs[degrees.front()] = io::parse_cost_profile(profile.text, *path);

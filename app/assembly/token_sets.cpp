@@ -176,8 +176,7 @@ std::string end_warnings(const Inputs& inputs) {
   });
   if (all_banned && !inputs.ends.stops.empty()) {
     text += fmt::format(
-        "  warning: no response can end with a token: sampling.{} every token that ends "
-        "responses\n",
+        "  warning: no token can end a response: sampling.{} every token that ends responses\n",
         sampling.allowed_ids.empty() ? "banned_ids bans" : "banned_ids and allowed_ids ban");
   }
   if (turn.in_prompts && !ends_with(inputs, turn)) {

@@ -132,7 +132,7 @@ PATH=$work/bin:$PATH SLURM_JOB_ID=1 plan || fail "check in a job without a limit
 says "check in a job: it has no limit" 'no wall-clock limit \(Slurm gives this job no limit\)$' "$work/plan"
 printf '#!/bin/sh\necho 1-00:30:00\n' >"$work/bin/squeue"
 PATH=$work/bin:$PATH SLURM_JOB_ID=1 plan || fail "check in a job with a limit"
-says "check in a job: its limit" "before Slurm's time limit: 24h30m from now$" "$work/plan"
+says "check in a job: its limit" "before Slurm's time limit, which is 24h30m from now$" "$work/plan"
 
 # What is said of GPUs plans GPUs, whatever the run's backend would be by itself.
 plan --set engine.backend=auto --nodes 2 --ranks-per-node 8 --gpus 4 --gpu-memory 80G || fail "check of GPUs"

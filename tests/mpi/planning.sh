@@ -27,7 +27,7 @@ refuses() {
   if [[ $code == 64 && $output == *"$text"* ]]; then ok "$what"; else fail "$what: exit code $code, $output"; fi
 }
 
-says "without a profile nobody drafts for others" "0 drafter ranks: verifiers draft for themselves: no costs are known to plan by; \`paceline profile\` measures them" --ranks 4
+says "without a profile nobody drafts for others" "0 drafter ranks: verifiers draft for themselves: no costs are known; measure them with \`paceline profile\`" --ranks 4
 refuses "decoupled needs a number or costs" "speculation.mode: decoupled needs drafter ranks; set layout.drafters" --set speculation.mode=decoupled --ranks 4
 refuses "modes and ranks that draft must agree" "layout.drafters: expected auto or 0 where speculation.mode is coupled, found 1" --set speculation.mode=coupled --set layout.drafters=1 --ranks 4
 
@@ -117,7 +117,7 @@ open(path, "w").writelines(lines)
 PYTHON
 profile=(--set engine.profile="$costs")
 says "the plans are printed, with what asks for them" "--set speculation.mode=decoupled --set layout.drafters=1 --set speculation.window=" "${profile[@]}" --ranks 4
-says "what is not known is assumed" "0.60 of its tokens accepted, an assumption; " "${profile[@]}" --ranks 4
+says "what is not known is assumed" "0.60 of its draft tokens accepted, an assumption; " "${profile[@]}" --ranks 4
 says "a drafter rank drafts by the model first, though n-grams cost as little" "drafts by model:" "${profile[@]}" --ranks 4 \
   --set speculation.mode=decoupled --set layout.drafters=1
 says "on one rank there is none to spare" "0 drafter ranks: " "${profile[@]}" --ranks 1
@@ -137,7 +137,7 @@ run "coupled, without a history" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}
 more "model tokens that were tried" 1000 "$(of model: tried)"
 more "n-gram tokens that were tried" 0 "$(of ngram tried)"
 more "of a hundred model tokens were accepted" 80 $((100 * $(of model: accepted) / $(of model: tried)))
-says "the next run begins with these rates" "of its tokens accepted, as in earlier runs" "${profile[@]}" --ranks 4
+says "the next run begins with these rates" "of its draft tokens accepted, as in earlier runs" "${profile[@]}" --ranks 4
 before=$(of model: tried)
 run "decoupled, with it" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.mode=decoupled
 grep -q drafter-ranks "$history" && fail "drafter ranks are no method" || ok "what drafter ranks draft counts by method"
@@ -178,7 +178,7 @@ drafts:
 YAML
 says "what drafter ranks ask first is what the plan is for" "drafts by model:$root/configs/models/draft, ngram:" "${profile[@]}" --set layout.drafters=1 --ranks 4
 says "a verifier asks what costs nothing first" "drafts by ngram, model:$root/configs/models/draft:" "${profile[@]}" --set layout.drafters=0 --ranks 4
-says "the history of drafts counts" "0.99 of its tokens accepted, as in earlier runs" "${profile[@]}" --ranks 4
+says "the history of drafts counts" "0.99 of its draft tokens accepted, as in earlier runs" "${profile[@]}" --ranks 4
 says "auto takes drafter ranks where they pay" "tokens/s predicted (decoupled, " "${profile[@]}" --ranks 4
 says "and the window from the plan" "drafter ranks send 8 tokens at a time" "${profile[@]}" --ranks 4
 says "a window that is asked for is among the plans" "*  " "${profile[@]}" --set speculation.window=3 --set layout.drafters=2 --ranks 4

@@ -97,7 +97,7 @@ code=0; rollout 2 "$work/run" "${scorer[@]}" --set reward.timeout=5 || code=$?
 same "a faulty scorer: exit code" 0 "$code"
 same "a faulty scorer: digest" "$reference" "$(digest "$work/run")"
 [ "$truth" = skip ] || same "a faulty scorer: missing rewards" 7 "$(rewards "$work/run" | cut -d' ' -f2)"
-says "$work/run" "^warning: 7 responses have no reward \(1 refused, 3 garbage, 1 timed out, 2 died\), for example prompt .*--resume"
+says "$work/run" "^warning: 7 responses have no reward \(1 refused by the scorer, 3 answered without a valid score, 1 not answered in time, 2 lost when a worker ended\), for example prompt .*--resume"
 says "$work/run" "^warning: no reward: prompt"
 gone "a faulty scorer"
 code=0; rollout 2 "$work/run" "${command[@]}" --resume || code=$?

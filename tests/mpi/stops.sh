@@ -100,7 +100,7 @@ refused "a banned id that is none" 64 'sampling.banned_ids: 512 is not a token o
 refused "everything is banned" 64 "sampling.banned_ids: none of the model's 512 tokens is left" --set "sampling.banned_ids=[$(seq -s, 0 511)]"
 refused "min_tokens where all else ends a response" 64 'sampling.min_tokens: found 2, but no token of this model may be sampled first: each ends a response' --set sampling.min_tokens=2 --set "sampling.stop_ids=[$(seq -s, 0 511)]"
 rollout 1 "$work/no-end" --set sampling.banned_ids=[509,511] --set sampling.max_tokens=4 || fail "every end is banned"
-says "every end is banned" "$work/no-end.log" 'warning: no response can end with a token: sampling.banned_ids bans every token that ends responses'
+says "every end is banned" "$work/no-end.log" 'warning: no token can end a response: sampling.banned_ids bans every token that ends responses'
 
 # What ends no turn is told of, with the setting that mends it.
 silent "nothing to warn of" "$work/own.log" 'warning: (turns|only sampling.max_tokens ends|the model.s end tokens)'
