@@ -48,12 +48,12 @@ double bin_seconds(const RunFigures& figures) {
 Axis time_axis(const RunFigures& figures) { return {0, figures.seconds, false, "seconds"}; }
 
 /// Shades the time in which the last tenth of the responses finished.
-void mark_progress(Plot& plot, const RunFigures& figures, double top) {
+void shade_last_tenth(Plot& plot, const RunFigures& figures, double top) {
   if (figures.responses.empty()) return;
   plot.box(figures.finished_by(0.9), 0, figures.finished_by(1), top, kTail);
 }
 
-void name_progress(Plot& plot, const RunFigures& figures) {
+void mark_shares(Plot& plot, const RunFigures& figures) {
   if (figures.responses.empty()) return;
   for (const double share : {0.5, 0.9, 0.99, 1.0})
     plot.mark(figures.finished_by(share), fmt::format("{:.0f} %", 100 * share));
@@ -118,9 +118,9 @@ template <typename Value>
 std::string over_time(const RunFigures& figures, const char* label, const Value& value) {
   const double most = axis_top(figures, value);
   Plot plot(time_axis(figures), {0, most, false, label}, 140);
-  mark_progress(plot, figures, most);
+  shade_last_tenth(plot, figures, most);
   plot.line(steps_of(figures, value), kBlue);
-  name_progress(plot, figures);
+  mark_shares(plot, figures);
   return plot.text();
 }
 
