@@ -329,7 +329,7 @@ std::string plan_text(const Inputs& inputs, const Machine& machine, const Plan& 
                       copy_text(plan, {{}, tp, 0}), inputs.sizes.longest_sequence);
   if (inputs.sizes.largest_picture > 0) {
     text += fmt::format(
-        "  pictures of up to {} patches: a tower of {:.1f} MiB{}, buffers {:.1f} MiB\n",
+        "  pictures of up to {} patches: a vision tower of {:.1f} MiB{}, buffers {:.1f} MiB\n",
         inputs.sizes.largest_picture, static_cast<double>(tower_bytes(inputs)) / kMiB,
         copy_text(plan, {.tower = true}), static_cast<double>(plan.memory.use.pictures) / kMiB);
   }

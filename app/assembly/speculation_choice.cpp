@@ -56,7 +56,8 @@ std::string how(const policy::SpeculationPlan& plan) {
     case SpeculationMode::plain:
       return "plain decoding";
     case SpeculationMode::coupled:
-      return fmt::format("coupled, drafts of {} by {}", plan.draft_length, plan.method);
+      return fmt::format("coupled, drafts of {} by {}", counted(plan.draft_length, "token"),
+                         plan.method);
     case SpeculationMode::decoupled:
       return fmt::format("decoupled, {}, window {}, {}", counted(plan.drafters, "drafter rank"),
                          plan.draft_length, plan.method);
