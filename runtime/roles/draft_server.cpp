@@ -71,9 +71,11 @@ void DraftServer::apply(Address from, const DraftUpdate& update) {
     }
     const auto tokens = all.subspan(stretch.first, stretch.count);
     const std::uint64_t held = logs_.update(stretch.id, stretch.offset, tokens, update.client, now);
-    if (stretch.ended != 0) {  // the client has forgotten the request, and cannot fill a gap
+    if (stretch.ended != 0) {
       logs_.end(stretch.id, update.client, now);
-      gaps_.erase(stretch.id);
+      // The client has forgotten the request, and cannot fill a gap.
+      const auto gap = gaps_.find(stretch.id);
+      if (gap != gaps_.end() && gap->second.client == update.client) gaps_.erase(gap);
     } else if (held < stretch.offset) {
       gaps_[stretch.id] = {from, update.client, stretch.offset};
     }

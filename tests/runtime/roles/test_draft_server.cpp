@@ -225,6 +225,24 @@ TEST(DraftServer, AfterAResumeItAsksForWhatItLacks) {
   EXPECT_EQ(server.server.logs().held({3, 0}), 8U);
 }
 
+TEST(DraftServer, ARacersEndLeavesTheHolderToBeAsked) {
+  Post post;
+  SteppedClock clock;
+  Server server(post, clock, 0);
+  Client holder(post, clock, 0, {0});
+  Client racer(post, clock, 1, {0});
+  holder.start({3, 0}, {1, 2, 3});  // after a resume, so the server lacks these tokens
+  racer.start({3, 0}, {1, 2, 3});
+  holder.say({3, 0}, {4, 5, 6, 7});
+  racer.finish({3, 0});
+  server.server.turn();
+  EXPECT_EQ(server.server.logs().held({3, 0}), 0U);
+  holder.receive();
+  holder.say({3, 0}, {8});
+  server.server.turn();
+  EXPECT_EQ(server.server.logs().held({3, 0}), 8U);
+}
+
 // The last verifier's end and the next one's beginning come in either order.
 TEST(DraftServer, ARequestThatMovesIsHeardWhole) {
   for (const bool late : {false, true}) {
