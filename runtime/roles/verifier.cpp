@@ -219,28 +219,28 @@ void Verifier::enqueue(Admission request, const policy::KeptKv& kv, OptionalInde
   if (status_.stopped != 0) stop();  // after a stop, a new request is handed in at once
 }
 
+/// Writes an unfinished response at a stop.
+void Verifier::hand_in(const Trajectory& partial) {
+  event(partial.id, RequestEventKind::stopped, partial.tokens.size());
+  ports_.trajectories.append(partial);
+  ++status_.partial;
+}
+
 // Hands in all requests. When the verifier reports its stop, all responses are on disk.
 void Verifier::stop() {
   upcoming_.end();
   for (Trajectory& partial : ports_.batcher.stop()) {
-    if (!holds(partial.id)) continue;
-    event(partial.id, RequestEventKind::stopped, partial.tokens.size());
-    ports_.trajectories.append(partial);
-    ++status_.partial;
+    if (holds(partial.id)) hand_in(partial);
   }
   for (Waiting& waiting : waiting_) {
     kv_.decline(waiting.kv);
     const Trajectory& trajectory = waiting.request.trajectory;
-    if (trajectory.tokens.empty() || races_.races_for(trajectory.id)) continue;
-    ports_.trajectories.append(waiting.request.trajectory);
-    ++status_.partial;
+    if (!trajectory.tokens.empty() && !races_.races_for(trajectory.id)) hand_in(trajectory);
   }
   waiting_.clear();
   for (Conversations::Answered& waited : conversations_.stop()) {
     kv_.decline(waited.kv);
-    if (waited.request.trajectory.tokens.empty()) continue;
-    ports_.trajectories.append(waited.request.trajectory);
-    ++status_.partial;
+    if (!waited.request.trajectory.tokens.empty()) hand_in(waited.request.trajectory);
   }
   given_up_.clear();
   for (const RequestId id : races_.raced_for()) end_race(id);

@@ -121,6 +121,7 @@ class Verifier final : public protocol::Participant {
   void become(policy::Placement placement);
   void renew(const protocol::Renew& renew);
   void stop();
+  void hand_in(const Trajectory& partial);
   void let_go();
   void let_race();
   void join(protocol::Offer offer);

@@ -34,6 +34,13 @@ namespace paceline::roles::test {
 constexpr double kFlushSeconds = 0.7;
 constexpr double kLongestTurn = 0.3;  // seconds
 
+struct StopEvents final : QuietTelemetry {
+  void event(const RequestEvent& event) override {
+    stopped += event.kind == RequestEventKind::stopped ? 1 : 0;
+  }
+  std::size_t stopped = 0;
+};
+
 struct MemorySink final : TrajectorySink {
   explicit MemorySink(const Clock& clock) : clock_(clock) {}
   void append(const Trajectory& t) override {
@@ -228,6 +235,8 @@ class Rank final : public sim::Actor {
     return turn;
   }
   [[nodiscard]] bool over() const override { return reported_; }
+  /// Number of `stopped` events.
+  [[nodiscard]] std::size_t stopped() const { return telemetry_.stopped; }
 
   const sim::ActorId actor;
   MemorySink sink;
@@ -311,7 +320,7 @@ class Rank final : public sim::Actor {
   Mailbox& mailbox_;
   chaos::MisbehavingMailbox misbehaving_;  ///< of a drafter
   std::mt19937 random_;
-  QuietTelemetry telemetry_;
+  StopEvents telemetry_;
   policy::Placement placement_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<VerifierRank> verifier_;
@@ -473,6 +482,7 @@ inline Outcome simulate(int groups, unsigned seed, std::vector<Trajectory> work,
   outcome.warnings = around.warnings;
   outcome.files_read = files.read;
   outcome.holders = around.holders.size();
+  std::size_t stopped = 0;
   std::size_t held = 0;  // every token generated or brought along is in a response handed in
   for (int r = 0; r < placement.ranks; ++r) {
     Rank& rank = *ranks[r];
@@ -480,6 +490,7 @@ inline Outcome simulate(int groups, unsigned seed, std::vector<Trajectory> work,
     outcome.tally.tried += rank.tally.tried;
     outcome.tally.accepted += rank.tally.accepted;
     outcome.raced += rank.raced;
+    stopped += rank.stopped();
     rank.pregenerated.flush();
     for (auto& [request, t] : rank.pregenerated.finished)
       outcome.pregenerated.push_back(std::move(t));
@@ -500,6 +511,7 @@ inline Outcome simulate(int groups, unsigned seed, std::vector<Trajectory> work,
     }
   }
   EXPECT_EQ(outcome.progress.partial, outcome.partial.size());
+  EXPECT_EQ(stopped, outcome.partial.size()) << "each is told of, as stopped";
   EXPECT_EQ(outcome.progress.active, 0U);
   EXPECT_EQ(outcome.progress.unflushed, 0U);
   EXPECT_GE(held, outcome.progress.tokens) << "tokens were lost";
