@@ -101,6 +101,8 @@ void keep_in_log(std::string_view text) noexcept {
     if (const int file = g_file.load(); file >= 0) return append(file, text);
     Waiting& w = waiting();
     const std::lock_guard guard(w.mutex);
+    // Another thread may have opened the file while this one waited for the lock.
+    if (const int file = g_file.load(); file >= 0) return append(file, text);
     if (!w.keeps) return;
     w.text += text;
     if (w.path.empty() || w.text.empty()) return;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <barrier>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -100,6 +101,44 @@ TEST_F(RunLogTest, WhatARankSaidBeforeItJoinedIsKept) {
     log.join(directory_);
   }
   EXPECT_EQ(text(), "warning: early\n");
+}
+
+TEST_F(RunLogTest, ThreadsThatSpeakFirstAtOnceOpenTheFileOnce) {
+  constexpr int kRounds = 200;
+  const auto open_files = [] {
+    return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+  };
+  const auto before = open_files();
+  for (int round = 0; round < kRounds; ++round) {
+    RunLog log;
+    log.join(directory_);
+    std::barrier start(2);
+    const std::jthread other([&] {
+      start.arrive_and_wait();
+      keep_in_log("said\n");
+    });
+    start.arrive_and_wait();
+    keep_in_log("said\n");
+  }
+  EXPECT_EQ(open_files(), before);
+  EXPECT_EQ(text().size(), 2 * kRounds * std::string_view("said\n").size());
+}
+
+TEST_F(RunLogTest, WhatIsSaidWhileTheFileIsOpenedIsKept) {
+  constexpr int kRounds = 200;
+  for (int round = 0; round < kRounds; ++round) {
+    fs::remove(path());
+    RunLog log;
+    std::barrier start(2);
+    std::jthread other([&] {
+      start.arrive_and_wait();
+      keep_in_log("said\n");
+    });
+    start.arrive_and_wait();
+    EXPECT_EQ(log.open(directory_, "== start 1"), "");
+    other.join();
+    ASSERT_EQ(text(), "== start 1\nsaid\n") << round;
+  }
 }
 
 TEST_F(RunLogTest, ARunThatIsKilledLeavesWholeLines) {
