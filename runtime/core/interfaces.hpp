@@ -185,7 +185,7 @@ struct AcceptanceCell {
 struct RankSummary {
   std::uint32_t rank = 0;
   std::uint32_t role = 0;    ///< paceline::Role, the last one
-  std::int32_t leader = -1;  ///< leader of the rank's last verifier group; -1: it was in none
+  std::int32_t leader = -1;  ///< leader of its verifier group at the end; -1: it was in none then
   std::uint32_t tp = 0;      ///< ranks of this group
   double busy_seconds = 0;
   double idle_seconds = 0;
