@@ -43,13 +43,19 @@ Spans spans_of(const RecordedTelemetry& run) {
   return spans;
 }
 
+bool generates(const StepRecord& step) {
+  return step.role == static_cast<std::uint32_t>(Role::verifier);
+}
+
 /// Divides a step's time into phases, except `written`: seconds in which the rank wrote files.
-PhaseSeconds phases_of(const StepRecord& step, double written) {
+/// `planned`: the record of the group's leader, which alone has the numbers of rows.
+PhaseSeconds phases_of(const StepRecord& step, const StepRecord& planned, double written) {
   PhaseSeconds seconds;
-  const double rows = std::max(1.0, static_cast<double>(step.prefill_tokens) + step.decode_tokens);
-  const double drafted = std::min(step.drafted, step.decode_tokens);
+  const double rows =
+      std::max(1.0, static_cast<double>(planned.prefill_tokens) + planned.decode_tokens);
+  const double drafted = std::min(planned.drafted, planned.decode_tokens);
   const double forward = std::max(0.0, step.forward_duration - step.sum_duration);
-  seconds[Phase::prefill] = forward * step.prefill_tokens / rows;
+  seconds[Phase::prefill] = forward * planned.prefill_tokens / rows;
   seconds[Phase::verify] = forward * drafted / rows;
   seconds[Phase::decode] = forward - seconds[Phase::prefill] - seconds[Phase::verify];
   seconds[Phase::draft] = step.draft_duration;
@@ -59,6 +65,37 @@ PhaseSeconds phases_of(const StepRecord& step, double written) {
                                             step.draft_duration - step.sample_duration - written);
   return seconds;
 }
+
+/// Finds, for a step of a member of a verifier group, the leader's record of the same step. It is
+/// the leader's step that contains the middle of the member's, because a leader's step begins
+/// before the members' and ends after them, and the ranks' clocks differ by less than half a step.
+class GroupSteps {
+ public:
+  explicit GroupSteps(const RecordedTelemetry& run) {
+    for (const auto& role : run.roles) roles_[{role.rank, role.attempt}].push_back(&role.row);
+    for (const auto& step : run.steps)
+      if (generates(step.row)) leaders_[{step.rank, step.attempt}].push_back(&step.row);
+  }
+  /// Returns the step itself if it is a leader's, or if its leader has no record of it.
+  [[nodiscard]] const StepRecord& planned(const OfRank<StepRecord>& step) {
+    if (generates(step.row)) return step.row;
+    const auto by_start = [](double time, const auto* row) { return time < row->start; };
+    const auto& roles = roles_[{step.rank, step.attempt}];
+    const auto role = std::upper_bound(roles.begin(), roles.end(), step.row.start, by_start);
+    if (role == roles.begin() || role[-1]->leader < 0) return step.row;
+    const auto leader = static_cast<std::uint32_t>(role[-1]->leader);
+    const auto& steps = leaders_[{leader, step.attempt}];
+    const double middle = step.row.start + step.row.duration / 2;
+    const auto next = std::upper_bound(steps.begin(), steps.end(), middle, by_start);
+    if (next == steps.begin() || next[-1]->start + next[-1]->duration < middle) return step.row;
+    return *next[-1];
+  }
+
+ private:
+  using RankInAttempt = std::pair<std::uint32_t, std::uint32_t>;
+  std::map<RankInAttempt, std::vector<const RoleRecord*>> roles_;
+  std::map<RankInAttempt, std::vector<const StepRecord*>> leaders_;  ///< steps of leaders
+};
 
 /// The writes of a rank in an attempt. They are added in order of time.
 class Writes {
@@ -98,10 +135,6 @@ void spread(double begin, double length, double bin_seconds, int bins, const Use
     const double to = std::min(begin + length, (bin + 1) * bin_seconds);
     if (to > from) use(bin, (to - from) / length);
   }
-}
-
-bool generates(const StepRecord& step) {
-  return step.role == static_cast<std::uint32_t>(Role::verifier);
 }
 
 /// Response tokens that decoding committed in a step, without tokens sampled in a prefill.
@@ -236,13 +269,16 @@ class Builder {
   void steps() {
     std::vector<double> blocks(figures_.timeline.size());
     std::map<std::uint32_t, std::array<std::vector<double>, 2>> by_requests;
-    for (const auto& [step, attempt, number] : run_.steps) {
+    GroupSteps groups(run_);
+    for (const OfRank<StepRecord>& recorded : run_.steps) {
+      const auto& [step, attempt, number] = recorded;
+      const StepRecord& planned = groups.planned(recorded);
       if (!(step.duration >= 0) || !std::isfinite(step.start + step.duration)) continue;
       RankFigures& figures = rank(number);
       present_[{number, attempt}] = true;
       const double begin = at(attempt, step.start);
       const PhaseSeconds seconds = phases_of(
-          step, writes_[{number, attempt}].within(step.start, step.start + step.duration));
+          step, planned, writes_[{number, attempt}].within(step.start, step.start + step.duration));
       double next = begin;
       for (const Phase phase : {Phase::draft, Phase::prefill, Phase::decode, Phase::verify,
                                 Phase::communication, Phase::sample, Phase::other}) {

@@ -32,12 +32,12 @@ enum class Phase : std::uint8_t {
 inline constexpr int kPhases = 11;
 [[nodiscard]] const char* name_of(Phase phase);
 
-/// Seconds by phase. `prefill`, `decode` and `verify` divide a group leader's forward pass in
-/// proportion to their rows; passes of other members count as `decode`. `communication` is a
-/// group's collectives, except NCCL's, in forward passes and sampling, including the wait for other
-/// ranks. `other` is bookkeeping in steps and encoding pictures. `starting` comes before the first
-/// step of an attempt. `loading` is loading weights, at the start and in changes of roles. `flush`
-/// is writing to files. `idle` is all remaining time.
+/// Seconds by phase. `prefill`, `decode` and `verify` divide a forward pass in proportion to its
+/// rows. A group's leader has the numbers of rows; a member's pass counts as `decode` if the leader
+/// has no record of it. `communication` is a group's collectives, except NCCL's, in forward passes
+/// and sampling, including the wait for other ranks. `other` is bookkeeping in steps and encoding
+/// pictures. `starting` comes before the first step of an attempt. `loading` is loading weights, at
+/// the start and in changes of roles. `flush` is writing to files. `idle` is all remaining time.
 struct PhaseSeconds {
   std::array<double, kPhases> of{};
   [[nodiscard]] double& operator[](Phase phase) { return of[static_cast<std::size_t>(phase)]; }
@@ -134,7 +134,7 @@ struct RunFigures {
   std::uint64_t tokens = 0;                ///< response tokens
   std::uint64_t cores = 0;                 ///< cores used by the last attempt; 0 with GPUs
   std::uint64_t gpus = 0;                  ///< GPUs used by the last attempt
-  std::uint64_t partial = 0;               ///< requests in a batch at a stop, not resumed since
+  std::uint64_t partial = 0;               ///< unfinished responses at a stop, not resumed since
   std::uint64_t moves = 0;                 ///< moves of requests to a group or the coordinator
   std::uint64_t pregenerated = 0;          ///< tokens generated for the next training step's drafts
   double pregenerating_seconds = 0;        ///< idle time spent on these tokens, summed over ranks

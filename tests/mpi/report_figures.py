@@ -61,6 +61,25 @@ def attempts_of(file: h5py.File) -> dict[int, tuple[float, float]]:
     return spans
 
 
+def planned_by_leader(file: h5py.File, rank: int, steps: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Rows of a rank's steps. A group's leader alone records them: the step of its that a member's middle lies in."""
+    planned = {name: steps[name].copy() for name in ("prefill_tokens", "decode_tokens", "drafted")}
+    roles = {name: column[:] for name, column in file["roles"].items()}
+    known = {leader: {name: column[:] for name, column in file[f"ranks/{leader}/steps"].items()}
+             for leader in set(roles["leader"][roles["rank"] == rank]) - {-1, rank}}
+    for i in np.flatnonzero(steps["role"] != VERIFIER):
+        attempt, middle = steps["attempt"][i], steps["start"][i] + steps["duration"][i] / 2
+        had = (roles["rank"] == rank) & (roles["attempt"] == attempt) & (roles["start"] <= steps["start"][i])
+        if (leader := int(roles["leader"][had][-1])) < 0:
+            continue
+        s = known[leader]
+        there = (s["attempt"] == attempt) & (s["role"] == VERIFIER)
+        for step in np.flatnonzero(there & (s["start"] <= middle) & (middle <= s["start"] + s["duration"])):
+            for name in planned:
+                planned[name][i] = s[name][step]
+    return planned
+
+
 def overlap(begin: float, end: float, starts: np.ndarray, ends: np.ndarray) -> float:
     """Seconds of an interval that lie in others."""
     return float(np.maximum(0, np.minimum(end, ends) - np.maximum(begin, starts)).sum())
@@ -143,10 +162,11 @@ def main() -> None:
         drafted = accepted = 0
         for i, number in enumerate(sorted(file["ranks"], key=int)):
             s = {name: column[:] for name, column in file[f"ranks/{number}/steps"].items()}
-            rows = np.maximum(1, s["prefill_tokens"].astype(float) + s["decode_tokens"])
+            planned = planned_by_leader(file, int(number), s)
+            rows = np.maximum(1, planned["prefill_tokens"].astype(float) + planned["decode_tokens"])
             forward = s["forward_duration"] - s["sum_duration"]
-            verify = forward * np.minimum(s["drafted"], s["decode_tokens"]) / rows
-            prefill = forward * s["prefill_tokens"] / rows
+            verify = forward * np.minimum(planned["drafted"], planned["decode_tokens"]) / rows
+            prefill = forward * planned["prefill_tokens"] / rows
             phases["prefill"][i] = prefill.sum()
             phases["verify"][i] = verify.sum()
             phases["decode"][i] = (forward - prefill - verify).sum()

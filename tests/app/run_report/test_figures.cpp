@@ -114,6 +114,29 @@ TEST(RunFigures, TimeIsSharedOutToPhases) {
   EXPECT_EQ(largest_loss(figures).find("ranks were idle for 34 % of their time; "), 0U);
 }
 
+TEST(RunFigures, AMembersStepsAreDividedAsItsLeaders) {
+  RecordedTelemetry run = small_run();
+  for (auto& role : run.roles) {
+    role.row.leader = 0;
+    if (role.rank == 1) role.row.role = static_cast<std::uint32_t>(Role::verifier_member);
+  }
+  StepRecord step;
+  step.role = static_cast<std::uint32_t>(Role::verifier_member);
+  step.start = 2.5;
+  step.duration = step.forward_duration = 6;
+  run.steps.push_back({step, 1, 1});
+  step.duration = step.forward_duration = 1;
+  run.steps.push_back({step, 2, 1});
+  step.start = 7;
+  run.steps.push_back({step, 2, 1});  // the leader has no record of it
+  const RunFigures figures = figures_of(run, 16);
+  const PhaseSeconds& member = figures.ranks[1].seconds;
+  EXPECT_DOUBLE_EQ(member[Phase::prefill], 2);  // 10 of 30 rows of 6 seconds
+  EXPECT_DOUBLE_EQ(member[Phase::verify], 1);   // 5 of them
+  EXPECT_DOUBLE_EQ(member[Phase::decode], 3 + 1 + 1);
+  EXPECT_EQ(figures.drafted, 5U);
+}
+
 TEST(RunFigures, WhatWasWrittenWhileStartingCountsOnce) {
   RecordedTelemetry run = small_run();
   run.writes.insert(run.writes.begin(), {{1, 0.5, WriteRecord::Kind::telemetry}, 1, 0});
