@@ -58,11 +58,13 @@ PhaseSeconds phases_of(const StepRecord& step, const StepRecord& planned, double
   seconds[Phase::prefill] = forward * planned.prefill_tokens / rows;
   seconds[Phase::verify] = forward * drafted / rows;
   seconds[Phase::decode] = forward - seconds[Phase::prefill] - seconds[Phase::verify];
+  seconds[Phase::prefill] += step.picture_duration;
   seconds[Phase::draft] = step.draft_duration;
   seconds[Phase::sample] = std::max(0.0, step.sample_duration - step.exchange_duration);
   seconds[Phase::communication] = step.sum_duration + step.exchange_duration;
-  seconds[Phase::other] = std::max(0.0, step.duration - step.forward_duration -
-                                            step.draft_duration - step.sample_duration - written);
+  seconds[Phase::other] =
+      std::max(0.0, step.duration - step.picture_duration - step.forward_duration -
+                        step.draft_duration - step.sample_duration - written);
   return seconds;
 }
 

@@ -33,11 +33,12 @@ inline constexpr int kPhases = 11;
 [[nodiscard]] const char* name_of(Phase phase);
 
 /// Seconds by phase. `prefill`, `decode` and `verify` divide a forward pass in proportion to its
-/// rows. A group's leader has the numbers of rows; a member's pass counts as `decode` if the leader
-/// has no record of it. `communication` is a group's collectives, except NCCL's, in forward passes
-/// and sampling, including the wait for other ranks. `other` is bookkeeping in steps and encoding
-/// pictures. `starting` comes before the first step of an attempt. `loading` is loading weights, at
-/// the start and in changes of roles. `flush` is writing to files. `idle` is all remaining time.
+/// rows; `prefill` has the time of encoding pictures too. A group's leader has the numbers of rows;
+/// a member's pass counts as `decode` if the leader has no record of it. `communication` is a
+/// group's collectives, except NCCL's, in forward passes and sampling, including the wait for other
+/// ranks. `other` is bookkeeping in steps. `starting` comes before the first step of an attempt.
+/// `loading` is loading weights, at the start and in changes of roles. `flush` is writing to files.
+/// `idle` is all remaining time.
 struct PhaseSeconds {
   std::array<double, kPhases> of{};
   [[nodiscard]] double& operator[](Phase phase) { return of[static_cast<std::size_t>(phase)]; }

@@ -118,6 +118,7 @@ std::string trace_of(const RecordedTelemetry& run) {
     // Collectives get no slices, because a step's record has only the sums of their seconds.
     for (const auto& [name, seconds, communication] :
          {std::tuple("draft", step.draft_duration, 0.0),
+          std::tuple("pictures", step.picture_duration, 0.0),
           std::tuple("forward", step.forward_duration, step.sum_duration),
           std::tuple("sample", step.sample_duration, step.exchange_duration)}) {
       trace.slice(name, process, kSteps, next, seconds,

@@ -167,7 +167,7 @@ def main() -> None:
             forward = s["forward_duration"] - s["sum_duration"]
             verify = forward * np.minimum(planned["drafted"], planned["decode_tokens"]) / rows
             prefill = forward * planned["prefill_tokens"] / rows
-            phases["prefill"][i] = prefill.sum()
+            phases["prefill"][i] = prefill.sum() + s["picture_duration"].sum()
             phases["verify"][i] = verify.sum()
             phases["decode"][i] = (forward - prefill - verify).sum()
             phases["draft"][i] = s["draft_duration"].sum()
@@ -178,7 +178,8 @@ def main() -> None:
             phases["flush"][i] = w["duration"].sum()
             of = {a: (w["start"][w["attempt"] == a], (w["start"] + w["duration"])[w["attempt"] == a]) for a in spans}
             written = [overlap(b, b + d, *of[int(a)]) for a, b, d in zip(s["attempt"], s["start"], s["duration"])]
-            rest = s["duration"] - s["forward_duration"] - s["draft_duration"] - s["sample_duration"] - written
+            rest = s["duration"] - written
+            rest -= sum(s[f"{name}_duration"] for name in ("picture", "forward", "draft", "sample"))
             phases["other"][i] = np.maximum(0, rest).sum()
             mine = file["roles/rank"][:] == int(number)
             role = {name: column[:][mine] for name, column in file["roles"].items()}

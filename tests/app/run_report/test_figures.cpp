@@ -137,6 +137,16 @@ TEST(RunFigures, AMembersStepsAreDividedAsItsLeaders) {
   EXPECT_EQ(figures.drafted, 5U);
 }
 
+TEST(RunFigures, PicturesArePrefill) {
+  RecordedTelemetry run = small_run();
+  run.steps[0].row.picture_duration = 0.125;  // of the 0.5 seconds that are left of the step
+  const PhaseSeconds seconds = figures_of(run, 16).ranks[0].seconds;
+  EXPECT_DOUBLE_EQ(seconds[Phase::prefill], 1.5 + 0.125);
+  EXPECT_DOUBLE_EQ(seconds[Phase::other], 0.125);
+  EXPECT_DOUBLE_EQ(seconds.sum(), 16);
+  EXPECT_NE(trace_of(run).find(R"("name":"pictures")"), std::string::npos);
+}
+
 TEST(RunFigures, WhatWasWrittenWhileStartingCountsOnce) {
   RecordedTelemetry run = small_run();
   run.writes.insert(run.writes.begin(), {{1, 0.5, WriteRecord::Kind::telemetry}, 1, 0});
