@@ -88,12 +88,12 @@ struct TurnFigures {
 };
 
 /// KV that the KV pool held while its request waited at the coordinator or for an environment's
-/// answer. All numbers are sums over ranks, in bytes unless stated otherwise.
+/// answer. Bytes are sums over ranks.
 struct StoredKvFigures {
   std::uint64_t stored = 0;
   std::uint64_t from_memory = 0;  ///< fetched from memory
   std::uint64_t from_disk = 0;    ///< fetched from disk
-  std::uint64_t lost = 0;         ///< times that a rank dropped a request's KV for lack of room
+  std::uint64_t lost = 0;         ///< times that a group dropped a request's KV for lack of room
 };
 
 /// Counts of draft tokens at one position of one drafter's drafts.

@@ -41,7 +41,7 @@ Table waits(const std::vector<double>& seconds) {
 
 Table stored_kv(const StoredKvFigures& kv) {
   Table table{"KV of requests that waited, MiB",
-              {{"stored", "fetched from memory", "from disk", "requests lost"}}};
+              {{"stored", "fetched from memory", "from disk", "times dropped"}}};
   if (kv.stored == 0 && kv.lost == 0) return table;
   const auto mib = [](std::uint64_t bytes) {
     return fmt::format("{:.1f}", static_cast<double>(bytes) / (1024.0 * 1024.0));
