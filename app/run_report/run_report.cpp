@@ -20,13 +20,21 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Throws UsageError if the report would overwrite a file of a run. `run`: the run's directory.
+/// The directory of the run at `path`: the directory itself, or its telemetry.h5.
+fs::path directory_of(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return path;
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+/// Throws UsageError if the report would overwrite a file of the run at `run`.
 void refuse_overwriting(const ReportArguments& arguments, const std::string& run) {
+  const fs::path directory = directory_of(run);
   for (const std::string& output : {arguments.html, arguments.trace}) {
-    for (const char* name : {".", "run.json", "telemetry.h5", "trajectories.h5"}) {
+    for (const fs::path& file : {fs::path(run), directory, directory / "run.json",
+                                 directory / "telemetry.h5", directory / "trajectories.h5"}) {
       std::error_code ignored;
-      const std::string file = (std::filesystem::path(run) / name).string();
-      if (!output.empty() && std::filesystem::equivalent(output, file, ignored))
+      if (!output.empty() && fs::equivalent(output, file, ignored))
         throw UsageError(output + " belongs to the run itself: choose another file");
     }
   }
@@ -56,8 +64,7 @@ std::vector<std::string> runs_of(const std::string& path) {
 /// Adds reward statistics of the run at `path` and, if `shows` is set, its prompts with pictures.
 /// Adds nothing for a simulation, which has no responses. If responses are unreadable, warns.
 void take_responses(const std::string& path, double threshold, bool shows, NamedRun& into) {
-  fs::path directory = path;
-  if (!fs::is_directory(directory)) directory = directory.parent_path();
+  const fs::path directory = directory_of(path);
   if (!fs::exists(directory / "run.json") && !fs::exists(directory / "trajectories.h5")) return;
   try {
     const io::StoredRun run = io::open_stored_run(directory.string());

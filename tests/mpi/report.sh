@@ -109,6 +109,12 @@ refuses "no run" 64 "$work/none: expected a run's directory or its telemetry.h5"
 head -c 3000 "$work/run/telemetry.h5" >"$work/cut.h5"
 refuses "a file cut short" 74 "cannot (open|read) .*cut.h5" "$work/cut.h5"
 refuses "a trace of two runs" 64 "trace: expected one run, found 2" "$work/run" "$work/run" --trace "$work/t.json"
+for named in "$work/run" "$work/run/telemetry.h5"; do
+  refuses "the run's own telemetry" 64 "belongs to the run itself" "$named" --html "$work/run/telemetry.h5"
+  refuses "its responses" 64 "belongs to the run itself" "$named" --trace "$work/run/trajectories.h5"
+  refuses "its directory" 64 "belongs to the run itself" "$named" --html "$work/run/."
+done
+same "a run named from within has its rewards" 1 "$(cd "$work/run" && "$paceline" report telemetry.h5 | grep -c '^Rewards; ')"
 refuses "a file that cannot be written" 74 "nowhere" "$work/run" --html "$work/nowhere/report.html"
 
 finish
