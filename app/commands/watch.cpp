@@ -67,12 +67,14 @@ Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder
 
 bool of_the_request(ExitCode code) { return code == ExitCode::usage || code == ExitCode::bad_data; }
 
-/// Throws UsageError if a request sets neither weights nor prompts: it is probably half written, or
-/// asks for the same responses again. Throws as read_config() does if the configuration is wrong.
+/// Throws UsageError if a request sets none of the keys on which a response's text most depends: it
+/// is probably half written, or asks for the same responses again. Throws as read_config() does if
+/// the configuration is wrong.
 void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
   (void)read_config(of_step, io::Purpose::run);
-  constexpr std::array<std::string_view, 3> kSubjects{"model.path", "model.weight_version",
-                                                      "prompts.path"};
+  constexpr std::array<std::string_view, 5> kSubjects{"model.path", "model.weight_version",
+                                                      "prompts.path", "sampling.seed",
+                                                      "sampling.temperature"};
   const std::vector<std::string> keys = io::keys_in_file(step.request);
   const bool has_one = std::ranges::any_of(kSubjects, [&](std::string_view subject) {
     return std::ranges::find(keys, subject) != keys.end();
@@ -80,9 +82,10 @@ void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
   if (has_one) return;
   throw UsageError(
       step.request +
-      ": expected weights (model.path or model.weight_version) or prompts (prompts.path), found " +
+      ": expected weights (model.path or model.weight_version), prompts (prompts.path) or noise "
+      "(sampling.seed or sampling.temperature), found " +
       (keys.empty() ? "an empty request; write it under another name, and rename it"
-                    : "neither: the same responses would be generated again"));
+                    : "none of them: the same responses might be generated again"));
 }
 
 /// Returns the function for set_last_words(). If a rank aborts the job because of the request's

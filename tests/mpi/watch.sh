@@ -58,7 +58,7 @@ same "nobody in it is advised to have what it is" "" "$(grep -e '--watch' "$work
 request step-3 3 60 "" "reward: {methd: match}"
 comes step-3
 same "a request with a mistake is refused" "unknown key 'methd'" "$(grep -o "unknown key 'methd'" "$steps/step-3.error")"
-# What names neither weights nor prompts would be met by the job's own: most likely it was not written yet.
+# What names no weights, prompts or noise would be met by the job's own: most likely it was not written yet.
 refused() {  # NAME TEXT PATTERN
   printf '%s' "$2" >"$steps/.$1" && mv "$steps/.$1" "$steps/$1.yaml"
   comes "$1" || return 0
@@ -67,7 +67,9 @@ refused() {  # NAME TEXT PATTERN
 }
 refused step-3-empty "" "step-3-empty.yaml: expected weights .*, found an empty request"
 refused step-3-comment $'# model: {path: x}\n' "found an empty request"
-refused step-3-seed "sampling: {seed: 3}" "expected weights .* or prompts .*, found neither"
+refused step-3-tokens "sampling: {max_tokens: 60}" "expected weights .*, prompts .* or noise .*, found none of them"
+printf 'sampling: {seed: 21, max_tokens: 60}' >"$steps/.step-3-seed" && mv "$steps/.step-3-seed" "$steps/step-3-seed.yaml"
+comes step-3-seed && same "another seed alone" "$(alone 21 60 --set model.weight_version=0)" "$(digest "$steps/step-3-seed")"
 cp -r "$root/configs/models/target" "$work/damaged"
 python3 - "$work/damaged/model.safetensors" <<'PY'
 import sys
