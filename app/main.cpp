@@ -65,9 +65,9 @@ void add_machine(CLI::App& command, app::PlannedMachine& machine) {
   };
   count("--ranks", machine.ranks, 1, "Plan for this number of ranks in total");
   count("--nodes", machine.nodes, 1,
-        "Plan for this number of nodes (default: from Slurm's environment)");
+        "Plan for this number of nodes (default: one with --ranks, else from Slurm's environment)");
   count("--ranks-per-node", machine.ranks_per_node, 1,
-        "Ranks per node (default: from Slurm's environment)");
+        "Ranks per node (default: those of --ranks evenly, else from Slurm's environment)");
   count("--cores", machine.cores, 1,
         "Cores per node, shared by its ranks (default: from Slurm's environment, else as on this "
         "machine, and at least one per rank)");
