@@ -207,7 +207,10 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
         "(environment.method)");
   }
   const std::vector<int> degrees = plan.layout.placement.degrees();
-  for (const int tp : degrees) simulation.costs[tp] = of_another_degree(table, tp);
+  for (const int tp : degrees) {
+    simulation.costs[tp] =
+        by_tables ? costs_by_gpu_tables(inputs, tp) : of_another_degree(table, tp);
+  }
   simulation.costs.insert(plan.tail_groups.costs.begin(), plan.tail_groups.costs.end());
   if (inputs.config.simulation.instance > 1) {
     if (plan.layout.placement.groups.size() != machine.ranks.size() ||
@@ -219,7 +222,7 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
     }
     simulation.instance = instance_costs(inputs);
   }
-  if (degrees != std::vector{measured_tp}) {
+  if (!by_tables && degrees != std::vector{measured_tp}) {
     plan.layout.explanation.push_back(
         fmt::format("warning: costs of tensor-parallel degree {} stand for those of {}, as if work "
                     "were divided evenly and all-reduces took no time",

@@ -355,6 +355,8 @@ instance=(--set model.path="$root/configs/simulated/models/Qwen3-30B-A3B" --set 
   --set simulation.ranks_per_node=4 --set simulation.instance=2)
 agrees "instances of two" "${instance[@]}"
 agrees "prompts dealt to instances" "${instance[@]}" --set schedule.policy=group
+agrees "groups of several degrees by tables" "${instance[@]}" --set simulation.instance=1 --set layout.verifier_tp=[2,1,1]
+same "of each its own costs" 0 "$(grep -c 'stand for those of' "$work/err" || true)"
 refuses "instances that ranks do not make up" 64 "simulation.instance: expected a divisor of 4 ranks, found 3" "${instance[@]}" --set simulation.instance=3
 refuses "an instance of a dense model" 64 "simulation.instance: .* has no costs of the model on 2 GPUs: the model has no experts to share" \
   "${instance[@]}" --set model.path="$root/configs/simulated/models/Qwen2.5-7B"
