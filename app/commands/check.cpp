@@ -89,6 +89,11 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& argument
     // Set only with --resume, because manifest_of() reads the weights.
     std::optional<io::RunManifest> resumed;
     if (arguments.run.resume) {
+      if (inputs.target.weights == nullptr) {
+        throw UsageError(fmt::format(
+            "--resume: a run goes on only with the weights that it began with, and {} has none",
+            inputs.config.model.path));
+      }
       resumed = manifest_of(inputs, machine.backend);
       (void)begun_responses(inputs, *resumed);
     }
