@@ -128,6 +128,7 @@ class Measurement {
     for (int pass = 1; pass <= kPasses; ++pass) {
       for (const auto& [place, point] : in_order(pass)) {
         const double step = expected(*point);
+        if (!has_time(*point, step)) continue;
         if (engine_.meet) engine_.meet(place, step, std::min(remaining(), kPointShare * deadline_));
         measure(*point, step);
       }
@@ -198,9 +199,13 @@ class Measurement {
 
   [[nodiscard]] double remaining() const { return deadline_ - (clock_.now() - start_); }
 
+  [[nodiscard]] bool has_time(const Point& p, double expected) const {
+    if (!(p.needed && p.times.empty()) && 2 * expected > remaining()) return false;
+    return p.times.empty() || p.spent + 2 * expected <= kPointShare * deadline_;
+  }
+
   void measure(Point& p, double expected) {
-    if (!(p.needed && p.times.empty()) && 2 * expected > remaining()) return;
-    if (!p.times.empty() && p.spent + 2 * expected > kPointShare * deadline_) return;
+    if (!has_time(p, expected)) return;
     const double begin = clock_.now();
     const double seconds = p.follows_itself ? run_repeatedly(p) : p.run();
     p.spent += clock_.now() - begin;

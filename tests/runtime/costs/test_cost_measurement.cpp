@@ -153,12 +153,18 @@ struct Machine {
                                 .kv_block = 16,
                                 .kv_blocks = 2000,
                                 .max_position = 800};
+  double waits = 0;  ///< for other ranks before a step, in steps
+  int meetings = 0;  ///< with other ranks
 
   CostMeasurement measure(const MeasurementBudget& budget) {
     ModelledRunner runner(truth, clock, limits);
     ModelledDrafter drafter(truth, clock);
-    const CostMeasurement m =
-        measure_costs({runner, limits, 1000, {{"model", drafter}}, 8}, clock, budget);
+    MeasuredEngine engine{runner, limits, 1000, {{"model", drafter}}, 8};
+    engine.meet = [this](std::uint64_t, double step, double) {
+      ++meetings;
+      clock.advance(waits * step);
+    };
+    const CostMeasurement m = measure_costs(engine, clock, budget);
     EXPECT_EQ(drafter.requests(), 0U) << "requests are left behind";
     return m;
   }
@@ -213,6 +219,17 @@ TEST(CostMeasurement, KeepsToItsTime) {
     EXPECT_LE(m.seconds, seconds + 0.05);
     EXPECT_DOUBLE_EQ(m.seconds, machine.clock.now());
     EXPECT_FALSE(m.table.decode.empty());
+  }
+}
+
+// Waiting for other ranks takes time too, above all where there are more ranks than cores.
+TEST(CostMeasurement, MeetsOtherRanksOnlyToMeasure) {
+  for (const double seconds : {0.0, 0.05, 0.5}) {
+    Machine machine;
+    machine.waits = 1;
+    const CostMeasurement m = machine.measure({.seconds = seconds});
+    EXPECT_LE(m.seconds, seconds + 0.05);
+    EXPECT_LE(machine.meetings, m.measurements);
   }
 }
 
