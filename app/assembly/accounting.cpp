@@ -64,8 +64,8 @@ std::vector<Row> rows_of(double seconds) {
        [=](const RankSummary& s) { return static_cast<double>(s.response_tokens) / seconds; }},
       {"tokens for others' requests", 0, count(&RankSummary::raced)},
       {"tokens from racers", 0, count(&RankSummary::foretold)},
-      {"tokens for next step", 0, count(&RankSummary::pregenerated)},
-      {"next step, % of time", 1,
+      {"tokens pregenerated", 0, count(&RankSummary::pregenerated)},
+      {"pregenerating, % of time", 1,
        [=](const RankSummary& s) { return 100 * s.pregenerating_seconds / seconds; }},
       {"drafted tokens", 0, count(&RankSummary::drafted)},
       {"drafted tokens accepted, %", 1,
@@ -124,12 +124,14 @@ std::vector<Loss> losses_of(const Inputs& inputs, const Plan& plan,
   Loss spare{0, "spare ranks",
              "choose layout.verifier_tp and layout.verifier_groups so that every rank has a role, "
              "or start fewer ranks"};
-  Loss ahead{0, "drafter ranks waiting for work", "use fewer drafter ranks (layout.drafters)"};
+  Loss ahead{0, "drafter ranks without requests to draft for",
+             "use fewer drafter ranks (layout.drafters)"};
   Loss refused{0, "verifying drafts that were refused",
                "set speculation.policy: goodput, which drafts only where drafts save time"};
   for (const RankSummary& s : summaries) {
     starting.seconds += starting_seconds(s, seconds);
     if (is(s, Role::spare)) spare.seconds += s.idle_seconds;
+    // A drafter rank drafts branches alone only if every chain is as far ahead as it may be.
     if (is(s, Role::drafter)) ahead.seconds += s.idle_seconds + s.outcome_seconds;
     if (s.leader >= 0) waiting.seconds += s.idle_seconds;
     // Refused drafts count as a loss only if the policy drafts in every step, whatever the cost.

@@ -2,8 +2,9 @@
 // when the rank's role changes.
 //
 // Each rank that shares a copy maps it, and packs a part of it at the start. On a device, a rank
-// loads the weights of its role into the device's memory, from files that the node caches. Weights
-// that may lend their memory to KV leave the store when first returned. A later get() loads them.
+// loads the weights of its role into the device's memory, from files in the node's page cache. A
+// draft model whose memory KV may borrow (lends()) is kept only until it is first returned. Then
+// the caller alone owns it, and can free its memory. A later get() loads it again.
 #pragma once
 
 #include <cstdint>

@@ -156,9 +156,11 @@ class Show {
   void print_response(const io::StoredResponse& entry) const {
     Trajectory response;
     io::read_responses(run_, {&entry, 1}, [&](Trajectory&& read) { response = std::move(read); });
-    fmt::print("\nresponse {}:{}, {}, ended by {}, reward {}, weight version {}\n", entry.prompt,
-               entry.sample, counted(response.tokens.size(), "token"),
-               name_of(response.finish_reason),
+    const std::string end = response.finish_reason == FinishReason::partial
+                                ? "not finished"
+                                : fmt::format("ended by {}", name_of(response.finish_reason));
+    fmt::print("\nresponse {}:{}, {}, {}, reward {}, weight version {}\n", entry.prompt,
+               entry.sample, counted(response.tokens.size(), "token"), end,
                std::isnan(response.reward) ? "none" : io::format_number(response.reward),
                response.weight_version);
     print_log_probabilities(response);

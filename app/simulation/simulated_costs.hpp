@@ -21,10 +21,10 @@ namespace paceline::app {
 /// the tables do not cover this degree, the model or a drafter, or if settings exclude each other.
 [[nodiscard]] CostTable costs_by_gpu_tables(const Inputs& inputs, int tp);
 
-/// The costs of an instance (simulation.instance ranks that share a model by its experts), computed
-/// from simulation.gpu_tables. Call only if simulation.instance is above 1. Throws UsageError if
-/// the tables have no such costs, or if the number of ranks is not a multiple of
-/// simulation.instance.
+/// The costs of an instance: as many ranks as simulation.instance says, above 1, which divide the
+/// model's experts among themselves, and of which each has requests of its own. Computed from
+/// simulation.gpu_tables. Throws UsageError if the tables have no such costs, or if the number of
+/// ranks is not a multiple of simulation.instance.
 [[nodiscard]] sim::InstanceCosts instance_costs(const Inputs& inputs);
 
 /// Keeps only the configured drafters in a table, in the configured order. Adds transfer costs of

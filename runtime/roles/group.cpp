@@ -20,7 +20,8 @@ void Group::tell(const Message& command) {
   if (!members_.empty()) send(encode(command));
 }
 
-/// The first command is sent only when all members have their places, so no member misses Lead.
+/// Sends a command to all members, and Lead before the first one. A member that has no place yet
+/// would drop Lead. The first command comes after all ranks have confirmed their places.
 void Group::send(std::span<const std::byte> bytes) {
   if (!std::exchange(leads_, true)) {
     for (const Address member : members_) mailbox_.send(member, encode(Lead{epoch_}));

@@ -51,8 +51,8 @@ std::vector<RoleChange::Telling> RoleChange::tell() {
     if (now_.role(rank) != Role::verifier_member) tellings.push_back({rank, next_});
   }
   // A verifier takes any message from its drafters as drafts. So a verifier that stays must drop a
-  // drafter before the drafter gets another role. The verifier is told now of the drafters that
-  // stay, and of new drafters when the next placement is in force (Coordinator::adopt()).
+  // drafter before the next placement is in force, in which this rank may send other messages. The
+  // verifier is told now which drafters stay, and of new ones later (Coordinator::adopt()).
   policy::Placement meanwhile = next_;
   std::erase_if(meanwhile.drafters, [&](const policy::DrafterPlace& drafter) {
     return !policy::stays(drafter.rank, now_, next_);

@@ -114,7 +114,7 @@ same "stopped: exit code" 75 "$code"
 show "$work/stopped" || fail "a stopped run: $(cat "$work/err")"
 says "a stopped run: how much of it is there" '^paceline: [0-9]+ of 512 responses are finished' "$work/err"
 says "a stopped run: a long overview is cut" '^\.\.\. and 2 prompts more' "$work/out"
-partial=$("$paceline" show "$work/stopped" $(seq 0 31) 2>/dev/null | grep -c 'ended by partial')
+partial=$("$paceline" show "$work/stopped" $(seq 0 31) 2>/dev/null | grep -c 'tokens\?, not finished')
 same "a stopped run: what is begun is shown" 2 "$partial"
 refused "a stopped run: no such prompt" 64 "the run has 32 prompts, numbered from 0 to 31" "$work/stopped" 32:0
 show "$work/stopped" 31:15 || fail "a response that is to come: $(cat "$work/err")"
