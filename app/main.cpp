@@ -72,7 +72,7 @@ void add_machine(CLI::App& command, app::PlannedMachine& machine) {
         "Cores per node, shared by its ranks (default: from Slurm's environment, else as on this "
         "machine, and at least one per rank)");
   count("--gpus", machine.gpus, 0,
-        "GPUs per node, which then compute (default: as Slurm says, or with --gpu-memory one per "
+        "GPUs per node; 0: the CPUs compute (default: as Slurm says, or with --gpu-memory one per "
         "rank)");
   const CLI::Validator size(
       [](std::string& text) {
@@ -91,7 +91,7 @@ void add_machine(CLI::App& command, app::PlannedMachine& machine) {
   memory("--host-memory", machine.host_memory,
          "Memory of each node (default: from Slurm's environment, else as on this machine)");
   memory("--gpu-memory", machine.gpu_memory,
-         "Memory of each GPU (default: as a GPU of this machine)");
+         "Memory of each GPU (default: as the GPUs of this machine have)");
   // Earlier versions had --memory, so scripts may still pass it.
   command
       .add_option_function<std::string>(
@@ -197,7 +197,7 @@ int run(int argc, char** argv) {
       "profile", "Measure what steps and drafts cost, for engine.profile (under mpirun or srun)");
   add_config(*profile, measuring.run);
   profile->add_option("--output", measuring.output, "File to write (YAML)")->required();
-  profile->add_option("--seconds", measuring.seconds, "Time to measure for at most")
+  profile->add_option("--seconds", measuring.seconds, "Longest time to measure, in seconds")
       ->check([](const std::string& text) {
         const auto seconds = parse_number<double>(text);
         const bool good = seconds && *seconds > 0 && *seconds <= 86'400;
@@ -232,7 +232,7 @@ int run(int argc, char** argv) {
   app::ReportArguments reported;
   CLI::App* report = cli.add_subcommand(
       "report",
-      "Print rewards of runs, finished or not, and where their time went, or a simulation's");
+      "Print rewards of runs, finished or not, and where the time of runs or simulations went");
   report
       ->add_option("runs", reported.runs,
                    "Run directories or their telemetry.h5, in the order of the training steps; or "

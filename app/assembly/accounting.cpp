@@ -44,7 +44,7 @@ std::vector<Row> rows_of(double seconds) {
   };
   return {
       {"busy, % of time", 1, [=](const RankSummary& s) { return 100 * s.busy_seconds / seconds; }},
-      {"drafting branches, % of busy", 1,
+      {"only for branches, % of busy", 1,
        [](const RankSummary& s) {
          return 100 * s.outcome_seconds / std::max(s.busy_seconds, 1e-9);
        }},

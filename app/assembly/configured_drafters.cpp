@@ -48,7 +48,7 @@ std::shared_ptr<const policy::StopNetwork> read_stop(const io::SpeculationSectio
   if (settings.paths.value_or(1) < kPaths) {
     throw UsageError(fmt::format(
         "speculation.paths: the stop network {} reads the {} likeliest paths of a tree; "
-        "expected at least as many paths, found {}",
+        "expected at least as many, found {}",
         path, kPaths, settings.paths.value_or(1)));
   }
   return std::make_shared<policy::StopNetwork>(io::Checkpoint(path));

@@ -151,7 +151,9 @@ std::string chunk_text(const Inputs& inputs, const Plan& plan) {
   const std::string why = set ? " (schedule.chunk)" : " (override: schedule.chunk)";
   return terms.chunk > 0
              ? fmt::format("requests run in chunks of {}{}", counted(terms.chunk, "token"), why)
-             : "requests run without chunks" + why;
+             : (terms.growth > 0 ? "requests run without chunks, and reserve KV block by block"
+                                 : "requests run without chunks") +
+                   why;
 }
 
 roles::CoordinatorOptions coordinator_options(const Inputs& inputs, const Plan& plan) {

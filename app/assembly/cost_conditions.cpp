@@ -43,7 +43,7 @@ std::string difference(const CostTable& profile, const CostConditions& now,
                        DType target, const char* whose) {
   const CostConditions& then = profile.conditions;
   const auto differs = [&](const char* what, const auto& was, const auto& is) {
-    return fmt::format("it was measured with {} {}; {} has {}", what, was, whose, is);
+    return fmt::format("it was measured with {}: {}; {} has {}", what, was, whose, is);
   };
   if (then.backend != now.backend) return differs("backend", then.backend, now.backend);
   if (then.isa != now.isa) return differs("instruction set", then.isa, now.isa);

@@ -376,8 +376,8 @@ void require_tokenizer(const Inputs& inputs, const char* what) {
     case LoadedTokenizer::State::read:
       return;
     case LoadedTokenizer::State::absent:
-      throw UsageError(fmt::format("{}: the text of tokens is needed, but {} has no tokenizer.json",
-                                   what, tokenizer_directory(inputs.config)));
+      throw UsageError(
+          fmt::format("{}: the text of tokens is needed, but {}", what, inputs.text.absence));
     case LoadedTokenizer::State::unreadable:
       throw DataError(
           fmt::format("{}: the text of tokens is needed, but {}", what, inputs.text.absence));

@@ -337,7 +337,7 @@ std::string plan_text(const Inputs& inputs, const Machine& machine, const Plan& 
   if (plan.costs.profile) {
     const std::string& path = *inputs.config.engine.profile;
     text += plan.costs.profile_holds()
-                ? fmt::format("  costs by {} (engine.profile)\n", path)
+                ? fmt::format("  costs from {} (engine.profile)\n", path)
                 : fmt::format("  warning: {}{} (engine.profile) does not apply to this run: {}\n",
                               wants_costs(inputs, plan) ? "a run measures its costs anew, because "
                                                         : "no policy asks for costs, and ",

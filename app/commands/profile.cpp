@@ -81,7 +81,7 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
     io::write_cost_profile(arguments.output, measured.table);
-    say("{}: {} in {:.1f} s; set engine.profile to it", arguments.output,
+    say("{}: {} in {:.1f} s; set engine.profile to this file", arguments.output,
         counted(measured.measurements, "measurement"), measured.seconds);
     // The draft ladder, a table of speedups, is computed from the costs as rounded in the file,
     // because a run reads these.

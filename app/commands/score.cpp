@@ -38,6 +38,7 @@
 #include "io/run/stored_run.hpp"
 #include "io/text/prompt_pictures.hpp"
 #include "io/text/request_fields.hpp"
+#include "runtime/core/counted.hpp"
 #include "runtime/core/wire.hpp"
 #include "runtime/engine/packed_prefill.hpp"
 #include "runtime/policy/place/deal.hpp"
@@ -350,8 +351,8 @@ Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
 void print_end(const std::string& path, std::size_t responses, const Counts& counts,
                double seconds) {
   const auto tokens = static_cast<double>(counts.tokens);
-  say("{}: {} responses, {} tokens in {:.1f} s: {:.1f} tokens/s, {:.1f} rows/s with prompts", path,
-      responses, counts.tokens, seconds, tokens / seconds,
+  say("{}: {}, {} in {:.1f} s: {:.1f} tokens/s, {:.1f} rows/s with prompts", path,
+      counted(responses, "response"), counted(counts.tokens, "token"), seconds, tokens / seconds,
       static_cast<double>(counts.rows) / seconds);
   if (counts.differ == 0 && counts.sampling_differ == 0) {
     say("all log-probabilities equal the run's in every bit");

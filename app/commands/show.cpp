@@ -134,7 +134,7 @@ class Show {
     const auto& choice = run_.manifest.choice;
     fmt::print("prompt {} ({}), {}{}", index, io::printable_start(prompt.uid, 64),
                run_.complete && choice
-                   ? fmt::format("number {} in the run, ", choice->kept.at(index))
+                   ? fmt::format("number {} among all prompts of the run, ", choice->kept.at(index))
                    : "",
                counted(prompt.tokens.size(), "token"));
     if (!prompt.ground_truth.empty())

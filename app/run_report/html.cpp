@@ -185,14 +185,15 @@ std::string html_of(const NamedRun& run) {
   }
   for (const std::string& line : headline_of(figures)) text += "<p>" + escaped(line) + "</p>\n";
   if (run.rewards) {
-    text += picture("Mean reward by length, a tenth of the responses each",
-                    reward_by_length(*run.rewards));
+    text +=
+        picture("Mean reward by response length; each bar is about a tenth of the scored responses",
+                reward_by_length(*run.rewards));
     for (const Table& table : reward_tables(*run.rewards))
       text += "<section>" + html_of(table) + "</section>\n";
   }
   text += picture("Ranks over time, colored by the phase that took most of each interval",
                   rank_timeline(figures));
-  text += picture("Requests in batches; the last tenth shaded",
+  text += picture("Requests in batches; shaded: while the last tenth of the responses finished",
                   over_time(figures, "requests", [](const auto& bin) { return bin.requests; }));
   text += picture("Response tokens a second",
                   over_time(figures, "tokens/s", [](const auto& bin) { return bin.tokens; }));

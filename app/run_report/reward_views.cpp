@@ -86,7 +86,7 @@ std::vector<Table> reward_tables(const RewardFigures& figures) {
     tables.push_back(
         {"Prompts by their rewards",
          {{"", "prompts", "%"},
-          {"with two responses scored or more", fmt::format("{}", figures.groups), "100.0"},
+          {"with two or more scored responses", fmt::format("{}", figures.groups), "100.0"},
           {"rewards all equal", fmt::format("{}", figures.equal),
            percent(figures.equal, figures.groups)},
           {"all responses pass", fmt::format("{}", figures.all_pass),

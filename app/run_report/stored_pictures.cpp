@@ -51,8 +51,7 @@ class Embedder {
       into.absence = "not shown: neither a JPEG, a PNG nor a WebP";
     } else if (file.size() > kMostPictureBytes || taken_ + file.size() > kMostBytesInAll) {
       into.absence = fmt::format(
-          "not shown: {} bytes; the report has pictures of up to {}, and up "
-          "to {} in all",
+          "not shown: {} bytes; a report embeds at most {} bytes a picture and {} in all",
           file.size(), kMostPictureBytes, kMostBytesInAll);
     } else {
       taken_ += file.size();

@@ -31,9 +31,7 @@ std::string name_of(const RunFigures& figures, RequestId id) {
 
 /// The end of a table's title. It explains prompt numbers in brackets; empty: `kept` is nullopt.
 std::string note_on_brackets(const RunFigures& figures) {
-  return figures.kept
-             ? "; numbers in brackets are numbers in the run, of prompts that were not kept"
-             : "";
+  return figures.kept ? "; (N): prompt N of the run, which was not kept" : "";
 }
 
 std::string host_of(const RankFigures& rank) { return rank.host.empty() ? "-" : rank.host; }
@@ -41,7 +39,7 @@ std::string host_of(const RankFigures& rank) { return rank.host.empty() ? "-" : 
 /// Least, mean and greatest seconds of a rank in each phase, and the rank with the most seconds.
 Table phases(const RunFigures& figures) {
   Table table{"Where the time went, seconds a rank",
-              {{"phase", "min", "mean", "max", "of rank", "on", "%"}}};
+              {{"phase", "min", "mean", "max", "rank of max", "its host", "%"}}};
   const PhaseSeconds all = figures.all_ranks();
   for (int i = 0; i < kPhases; ++i) {
     const auto phase = static_cast<Phase>(i);
@@ -136,7 +134,7 @@ Table acceptance(const RunFigures& figures) {
 }
 
 Table steps(const RunFigures& figures) {
-  Table table{"Steps without prompts by requests, median ms",
+  Table table{"Steps without prefill, by number of requests; median ms",
               {{"requests", "plain steps", "ms", "with drafts", "ms, drafting included"}}};
   for (const StepFigures& step : figures.steps) {
     const auto ms = [](std::uint64_t count, double seconds) {
@@ -150,7 +148,7 @@ Table steps(const RunFigures& figures) {
 }
 
 Table memory(const RunFigures& figures) {
-  Table table{"Memory, MiB a rank", {{"", "min", "mean", "max", "of rank", "on"}}};
+  Table table{"Memory, MiB a rank", {{"", "min", "mean", "max", "rank of max", "its host"}}};
   if (figures.ranks.empty()) return table;
   const auto add = [&](const char* name, std::uint64_t RankFigures::*member) {
     const auto [least, most] = std::ranges::minmax_element(figures.ranks, {}, member);
@@ -165,13 +163,13 @@ Table memory(const RunFigures& figures) {
   };
   add("peak RSS", &RankFigures::peak_rss_bytes);
   add("weights", &RankFigures::weight_bytes);
-  add("KV pool", &RankFigures::kv_bytes);
+  add("KV blocks", &RankFigures::kv_bytes);
   return table;
 }
 
 Table nodes(const RunFigures& figures) {
   Table table{"Memory, MiB a node, most first",
-              {{"node", "ranks", "peak RSS", "weights", "KV pool"}}};
+              {{"node", "ranks", "peak RSS", "weights", "KV blocks"}}};
   const auto mib = [](std::uint64_t bytes) {
     return fmt::format("{:.1f}", static_cast<double>(bytes) / kMiB);
   };

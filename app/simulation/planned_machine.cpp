@@ -71,9 +71,9 @@ std::vector<fabric::RankFacts> facts_of(const PlannedMachine& machine,
                                  machine.ranks_per_node ? fmt::format(" of {}", ranks) : ""));
   }
   if (std::int64_t{nodes} * ranks > PlannedMachine::kMost) {
-    throw UsageError(fmt::format("--nodes: {} of {} are more than the {} that can be planned for",
-                                 counted(nodes, "node"), counted(ranks, "rank"),
-                                 PlannedMachine::kMost));
+    throw UsageError(
+        fmt::format("--nodes: {} of {} are more than the {} ranks that can be planned for",
+                    counted(nodes, "node"), counted(ranks, "rank"), PlannedMachine::kMost));
   }
   fabric::RankFacts fact = here;
   fact.local_ranks = ranks;

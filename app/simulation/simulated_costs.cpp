@@ -106,8 +106,9 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp) {
   if (simulation.instance > 1) {
     if (gpus != 1)
       throw UsageError(fmt::format(
-          "layout.verifier_tp, simulation.gpus_per_rank: expected 1, because an instance shares "
-          "experts alone, found groups of {} GPUs (if weights do not fit one: a larger "
+          "layout.verifier_tp, simulation.gpus_per_rank: expected 1, because the GPUs of an "
+          "instance "
+          "share only experts, found groups of {} GPUs (if the weights do not fit one GPU, raise "
           "simulation.instance)",
           gpus));
     table = instance_costs(inputs).table(simulation.instance);

@@ -245,7 +245,7 @@ std::string simulation_text(const SimulationSetup& setup) {
   for (const std::string& line : plan.layout.explanation) text += "  " + line + "\n";
   if (const std::string& servers = plan.draft_servers.explanation; !servers.empty())
     text += "  " + servers + "\n";
-  text += fmt::format("  {}\n  {}\n  {}\n  costs by {}\n", plan.memory.kv.explanation,
+  text += fmt::format("  {}\n  {}\n  {}\n  costs from {}\n", plan.memory.kv.explanation,
                       chunk_text(inputs, plan), plan.memory.kv_pool.explanation,
                       simulation.gpu_tables ? *simulation.gpu_tables + " (simulation.gpu_tables)"
                                             : *inputs.config.engine.profile + " (engine.profile)");

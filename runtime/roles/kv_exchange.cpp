@@ -47,7 +47,7 @@ bool KvExchange::kept_for(std::uint64_t key, int leader) const {
 void KvExchange::on(const protocol::Pull& pull) {
   const auto at = moves_.find(pull.key);
   if (at == moves_.end() || at->second.kind == Kind::fetched)
-    throw std::logic_error("KV is wanted of a request that did not leave");
+    throw std::logic_error("a group wants KV that is not kept here");
   at->second.wanted = pull;
   go_on(at);
 }

@@ -72,7 +72,7 @@ struct KvMove {
 
  private:
   void change(State before, State after) {
-    if (state != before) throw std::logic_error("a KV move out of order");
+    if (state != before) throw std::logic_error("a KV move changes its state out of order");
     state = after;
   }
 };

@@ -322,7 +322,7 @@ std::optional<bool> KvShare::ended(UnderWay& under_way) {
 
 std::optional<bool> KvShare::ended(std::uint64_t key) {
   const auto at = under_way_.find(key);
-  if (at == under_way_.end()) throw std::logic_error("no command has this key");
+  if (at == under_way_.end()) throw std::logic_error("no KV command with this key is in flight");
   const std::optional<bool> complete = ended(at->second);
   if (complete) under_way_.erase(at);
   return complete;

@@ -8,7 +8,9 @@ namespace paceline::roles {
 void Races::offer(RequestId id, std::size_t response, int racer, std::uint64_t key) {
   RacedRequest& request = requests_.try_emplace(id, RacedRequest{.own = response}).first->second;
   if (!request.held || request.own != response)
-    throw std::logic_error("a race for a request that is not held here as it is offered");
+    throw std::logic_error(
+        "a race is offered for a request that this verifier does not hold, or holds with another "
+        "length");
   request.others.push_back({racer, key, response});
   tell(id, request, {});  // tells the racer what other racers have committed
 }
@@ -17,7 +19,8 @@ void Races::join(RequestId id, std::size_t response, int holder, std::uint64_t k
   const RacedRequest joined{
       .own = response, .held = false, .others = {{holder, key, response}}, .key = key};
   if (!requests_.try_emplace(id, joined).second)
-    throw std::logic_error("a group races twice for a request");
+    throw std::logic_error(
+        "a verifier joins a race for a request that it already holds in a race or races for");
 }
 
 bool Races::races_for(RequestId id) const {

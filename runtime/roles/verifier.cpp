@@ -194,7 +194,7 @@ void Verifier::become(policy::Placement placement) {
   upcoming_.end();
   for (const RequestId id : races_.raced_for()) give_up(id);
   if (!held().empty())
-    throw std::logic_error("a verifier that holds requests is to become something else");
+    throw std::logic_error("a verifier that holds requests is given another role");
   next_ = std::move(placement);
 }
 

@@ -142,7 +142,7 @@ then ok "responses of the file, and others"; else fail "responses of the file, a
 "$python" - "$work/report.log" $(chosen "$work/one") <<'PY' && ok "prompts' numbers" || fail "prompts' numbers: $(cat "$work/report.log")"
 import re, sys
 kept = len(sys.argv) - 2
-table = re.search(r"Prompts, longest response first; numbers in brackets .*\n.*\n((?:  .*\n)+)", open(sys.argv[1]).read())[1]
+table = re.search(r"Prompts, longest response first; \(N\): prompt N of the run, .*\n.*\n((?:  .*\n)+)", open(sys.argv[1]).read())[1]
 names = [line.split()[0] for line in table.splitlines()]
 there = [int(n) for n in names if n[0] != "("]
 gone = {n[1:-1] for n in names if n[0] == "("}
@@ -150,7 +150,7 @@ assert there and max(there) < kept and gone and not gone & set(sys.argv[2:]), na
 PY
 "$paceline" show "$work/one" 1:0 >"$work/show.log"
 read -ra numbers <<<"$(chosen "$work/one")"
-says "$work/show" "^prompt 1 \(quickstart-000*${numbers[1]}\), number ${numbers[1]} in the run, "
+says "$work/show" "^prompt 1 \(quickstart-000*${numbers[1]}\), number ${numbers[1]} among all prompts of the run, "
 code=0; "$paceline" show "$work/none" 0 >"$work/show.log" 2>&1 || code=$?
 same "a response of an empty run: exit code" 64 "$code"
 says "$work/show" "^paceline: 0: the run has no prompts"

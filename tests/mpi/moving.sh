@@ -41,7 +41,7 @@ sed -i 's/^  bandwidth: .*/  bandwidth: 1e12/; s/^  latency: .*/  latency: 0/' "
 sed 's/^  bandwidth: .*/  bandwidth: 1/' "$work/fast.yaml" >"$work/slow.yaml"
 for link in fast slow; do
   run "moves by the costs of a $link link" 2 "${shuffle[@]}" --set engine.profile="$work/$link.yaml"
-  if grep -q "costs by $work/$link.yaml" "$work/run.log"; then ok "costs by the profile"; else fail "costs by the profile"; fi
+  if grep -q "costs from $work/$link.yaml" "$work/run.log"; then ok "costs by the profile"; else fail "costs by the profile"; fi
   sent=$(summary_sum positions_transferred "$work/run")
   case $link:$sent in
     *:skip) echo "SKIP: positions sent are not checked: h5py is not there" ;;

@@ -94,7 +94,7 @@ code=0
 "$paceline" simulate "$config" --output "$work/simulated" "${small[@]}" --set model.path="$root/configs/models/draft" \
   --set engine.profile="$costs" >"$work/other.log" 2>&1 || code=$?
 same "and of another model it is refused" 64 $code
-grep -q "does not apply to this simulation: it was measured with the model qwen2 6 layers.*; this simulation has qwen2 3 layers" "$work/other.log" &&
+grep -q "does not apply to this simulation: it was measured with the model: qwen2 6 layers.*; this simulation has qwen2 3 layers" "$work/other.log" &&
   ok "which says what differs" || fail "it says: $(cat "$work/other.log")"
 
 # Steps that cost the same whatever is in them, drafts and messages that cost little: made up, so that the answer is known.
@@ -185,7 +185,7 @@ says "a window that is asked for is among the plans" "*  " "${profile[@]}" --set
 says "a list of degrees leaves no rank to draft where it takes all" "0 drafter ranks: " "${profile[@]}" --set layout.verifier_tp=[1,1,1,1] --ranks 4
 says "and as many as it leaves" "rank 3 drafter" "${profile[@]}" --set layout.verifier_tp=[1,1,1] --set speculation.mode=decoupled --ranks 4
 says "of several degrees none is planned" "0 drafter ranks: verifiers draft for themselves: layout.verifier_tp names groups of degrees 1 and 2" "${profile[@]}" --set layout.verifier_tp=[2,1,1] --ranks 4
-says "for which the profile does not hold" "a run measures its costs anew, because $costs (engine.profile) does not apply to this run: it was measured with tensor-parallel degree 1; this run has 1, 2" "${profile[@]}" --set layout.verifier_tp=[2,1,1] --ranks 4
+says "for which the profile does not hold" "a run measures its costs anew, because $costs (engine.profile) does not apply to this run: it was measured with tensor-parallel degree: 1; this run has 1, 2" "${profile[@]}" --set layout.verifier_tp=[2,1,1] --ranks 4
 refuses "decoupled without a rank to spare" "has 4 ranks for 4 groups (layout.verifier_tp)" "${profile[@]}" --set layout.verifier_tp=[1,1,1,1] --set speculation.mode=decoupled --ranks 4
 says "coupled keeps them out" "0 drafter ranks: speculation.mode is coupled" "${profile[@]}" --set speculation.mode=coupled --ranks 4
 says "plain drafts nothing" "0 drafter ranks: there are no drafters" "${profile[@]}" --set speculation.mode=plain --ranks 4

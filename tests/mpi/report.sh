@@ -60,7 +60,7 @@ row = next(l for l in open(sys.argv[3]) if l.startswith("  " + sys.argv[2]))
 assert re.split(r"\s{2,}", row.strip())[4] == f"{rewards.mean():.4f}", row
 PY
 then ok "rewards are those of the trajectories"; else fail "rewards: $(cat "$work/compared")"; fi
-if grep -q 'Mean reward by length' "$work/report.html"; then ok "reward against length is drawn"; else fail "no picture of rewards"; fi
+if grep -q 'Mean reward by response length' "$work/report.html"; then ok "reward against length is drawn"; else fail "no picture of rewards"; fi
 
 # The log keeps what the user was told of both attempts, line by line and in order, as under a launcher without a bar.
 log=$work/run/paceline.log

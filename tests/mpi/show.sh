@@ -89,7 +89,7 @@ same "pictures that are embedded" 2 "$(grep -o '<img src="data:image/png;base64,
 same "as they are" 1 "$(grep -cF "<img src=\"data:image/png;base64,$(base64 -w0 "$work/small.png")\"" "$html" || true)"
 same "one from the prompt" 1 "$(grep -cF "base64,$bytes\"" "$html" || true)"
 says "one that changed" 'class="gone">[^<]*prompt 2: picture 2: .*other.png: the file is another one than when the run began<' "$html"
-says "one that is too large" "class=\"gone\">not shown: [0-9]+ bytes; the report has pictures of up to 65536" "$html"
+says "one that is too large" "class=\"gone\">not shown: [0-9]+ bytes; a report embeds at most 65536" "$html"
 says "names are escaped" 'prompt 0 \(&lt;b&gt;one&lt;/b&gt;\)' "$html"
 same "a prompt without pictures is left out" 3 "$(grep -c '<article>' "$html" || true)"
 same "its responses" 6 "$(grep -cE '<h4>response [01], 8 tokens</h4>' "$html" || true)"

@@ -92,9 +92,9 @@ profile=$work/profile.yaml
 if "$here/launch.sh" 2 "$paceline" profile "$config" "${backend[@]}" "${small[@]}" --set "$(drafters model+suffix)" \
   --set layout.verifier_tp=2 --seconds 1 --output "$profile" >"$work/profile.log" 2>&1; then
   check plain 2 model+suffix --set layout.verifier_tp=2 --set engine.profile="$profile"
-  if grep -q "costs by $profile" "$work/run.log"; then ok "costs by a profile"; else fail "costs by a profile"; fi
+  if grep -q "costs from $profile" "$work/run.log"; then ok "costs by a profile"; else fail "costs by a profile"; fi
   check plain 1 model+suffix --set engine.profile="$profile"
-  if grep -q "tensor-parallel degree 2; this run has 1" "$work/run.log"; then ok "a profile that does not hold"; else fail "a profile that does not hold"; fi
+  if grep -q "tensor-parallel degree: 2; this run has 1" "$work/run.log"; then ok "a profile that does not hold"; else fail "a profile that does not hold"; fi
 else
   fail "profile: exit code $?: $(tail -n 3 "$work/profile.log")"
 fi

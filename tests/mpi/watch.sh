@@ -148,7 +148,7 @@ for age in 11 12; do
   request "step-$age" "$age" 60 "" "speculation: {drafters: [{method: suffix}, {method: model, path: $work/draft-$age, name: along}]}"
   comes "step-$age" && same "a draft model of step $age" "$(alone "$age" 60)" "$(digest "$steps/step-$age")"
 done
-same "its costs are measured once" "1 0" "$(grep -c 'costs by' "$steps/step-11/paceline.log") $(grep -c 'costs by' "$steps/step-12/paceline.log" || true)"
+same "its costs are measured once" "1 0" "$(grep -c 'costs from' "$steps/step-11/paceline.log") $(grep -c 'costs from' "$steps/step-12/paceline.log" || true)"
 
 # A step's prompts under its own noise by other weights, those of today, before its own are there: hints, no tokens.
 request step-13-before 13 60 "path: $root/configs/models/draft, "

@@ -280,12 +280,12 @@ refuses "p99 below the median" 64 "p99: expected at least the median of 500" \
   --set "simulation.workload.lengths={median: 500, p99: 400}"
 
 # What cannot be, and what was measured with something else.
-refuses "a model that was not measured" 64 "costs.yaml does not apply to this simulation: it was measured with the model qwen2 6 layers, .*; this \
+refuses "a model that was not measured" 64 "costs.yaml does not apply to this simulation: it was measured with the model: qwen2 6 layers, .*; this \
 simulation has qwen2 64 layers, 5120 wide, 40 \+ 8 heads of 128, 27648 inner, 152064 tokens, bf16. Measure the simulated configuration" \
   --set model.path="$root/configs/simulated/models/Qwen2.5-32B"
-refuses "another instruction set than was measured" 64 "instruction set avx512_bf16; this simulation has avx2" --set engine.isa=avx2
-refuses "other threads than were measured" 64 "threads 1; this simulation has 4" --set engine.threads=4
-refuses "another backend than was measured" 64 "backend cpu; this simulation has cuda" --set engine.backend=cuda
+refuses "another instruction set than was measured" 64 "instruction set: avx512_bf16; this simulation has avx2" --set engine.isa=avx2
+refuses "other threads than were measured" 64 "threads: 1; this simulation has 4" --set engine.threads=4
+refuses "another backend than was measured" 64 "backend: cpu; this simulation has cuda" --set engine.backend=cuda
 refuses "memory of GPUs that there are not" 64 "simulation.gpu_memory: expected auto, because .* has costs of a CPU" \
   --set simulation.gpu_memory=80G
 costs_of "qwen2 64 layers, 5120 wide, 40 + 8 heads of 128, 27648 inner, 152064 tokens, bf16" cuda >"$work/gpu.yaml"

@@ -70,7 +70,7 @@ unset SLURM_ARRAY_TASK_ID
 job 0 "a profile" profile "$config" "$work/costs/costs.yaml" --seconds 1 --set engine.backend=cpu
 grep -q '^decode:' "$work/costs/costs.yaml" || fail "the profile is not there"
 job 0 "a rollout by it" "$config" "$work/priced" "${short[@]}" --set engine.profile="$work/costs/costs.yaml"
-says "whose costs hold for ranks of the same job" "costs by $work/costs/costs.yaml"
+says "whose costs hold for ranks of the same job" "costs from $work/costs/costs.yaml"
 job 0 "scores" score "$config" "$work/run" --name again --set engine.backend=cpu
 [ -e "$work/run/scores-again.h5" ] || fail "the scores are not there"
 job 64 "scores of no run" score "$config" "$work/no-run"

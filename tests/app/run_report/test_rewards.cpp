@@ -112,7 +112,7 @@ TEST(RewardFigures, ComeFirstInAReport) {
             std::string::npos);
   const std::string html = html_of(two_steps());
   EXPECT_NE(html.find("Mean reward, run by run"), std::string::npos);
-  EXPECT_NE(html.find("Mean reward by length"), std::string::npos);
+  EXPECT_NE(html.find("Mean reward by response length"), std::string::npos);
   std::vector<NamedRun> none(1);
   none[0].rewards = RewardFigures();
   EXPECT_EQ(text_of(none).find("Rewards"), std::string::npos);
