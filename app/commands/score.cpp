@@ -55,25 +55,25 @@ struct Counts {
   double difference = 0;              ///< sum over tokens of (the run's logprob - the new logprob)
   double largest = 0;                 ///< largest absolute difference of a token's two logprobs
 
-  void compare(const Trajectory& own, const engine::ResponseScores& scores);
+  void compare(const Trajectory& in_run, const engine::ResponseScores& scores);
   void add(const Counts& other);
 };
 
-void Counts::compare(const Trajectory& own, const engine::ResponseScores& scores) {
+void Counts::compare(const Trajectory& in_run, const engine::ResponseScores& scores) {
   const auto same = [](float a, float b) {
     return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
   };
-  auto turn = own.turns.begin();
-  for (std::size_t i = 0; i < own.tokens.size(); ++i) {
-    while (turn != own.turns.end() && i >= turn->end) ++turn;
-    if (turn != own.turns.end() && i >= turn->given) continue;  // given by the environment
+  auto turn = in_run.turns.begin();
+  for (std::size_t i = 0; i < in_run.tokens.size(); ++i) {
+    while (turn != in_run.turns.end() && i >= turn->end) ++turn;
+    if (turn != in_run.turns.end() && i >= turn->given) continue;  // given by the environment
     ++tokens;
-    sampling_differ += same(own.sampling_logprob[i], scores.sampling_logprob[i]) ? 0 : 1;
-    if (same(own.logprob[i], scores.logprob[i])) continue;
-    const double less = static_cast<double>(own.logprob[i]) - scores.logprob[i];
+    sampling_differ += same(in_run.sampling_logprob[i], scores.sampling_logprob[i]) ? 0 : 1;
+    if (same(in_run.logprob[i], scores.logprob[i])) continue;
+    const double token_difference = static_cast<double>(in_run.logprob[i]) - scores.logprob[i];
     ++differ;
-    difference += less;
-    largest = std::max(largest, std::abs(less));
+    difference += token_difference;
+    largest = std::max(largest, std::abs(token_difference));
   }
 }
 
@@ -202,7 +202,7 @@ class GivenPictures {
 };
 
 /// Whether any rank of the group got a signal to stop. Collective over the group.
-bool stops(TensorParallelGroup& group) {
+bool any_stops(TensorParallelGroup& group) {
   const std::byte mine{stop_signalled()};
   const std::vector<int> sizes(group.size(), 1);
   std::vector<std::byte> all(group.size());
@@ -289,7 +289,7 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
     watch();
     const engine::Step& step = prefill.plan();
     if (step.empty()) break;
-    outcome.stopped = stops(group);
+    outcome.stopped = any_stops(group);
     if (outcome.stopped) break;
     outcome.counts.rows += step.tokens.size();
     if (replayed != nullptr) executor.give_routing(prefill.routing());

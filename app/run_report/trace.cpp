@@ -31,7 +31,7 @@ const char* name_of(WriteRecord::Kind kind) {
 }
 
 /// Returns the text with '?' for quotes, backslashes, control characters and non-ASCII bytes.
-std::string quoted(const std::string& text) {
+std::string plain_ascii(const std::string& text) {
   std::string plain;
   for (const char c : text) plain += c < ' ' || c == '"' || c == '\\' || c == 127 ? '?' : c;
   return plain;
@@ -43,7 +43,7 @@ class Trace {
     for (const RecordedAttempt& attempt : run.attempts)
       begins_[attempt.attempt] = 1e6 * (attempt.started - run.attempts.front().started);
     for (const RecordedProcess& process : run.processes)
-      hosts_[{process.attempt, process.rank}] = quoted(process.host);
+      hosts_[{process.attempt, process.rank}] = plain_ascii(process.host);
   }
 
   /// The trace's process number for a rank of an attempt. If the process is new, names it first.

@@ -98,7 +98,7 @@ void Pulse::run() {
     } else if (ending()) {
       said_last = taken;
       if (taken) beat(kLast);
-    } else if (!loop_stands()) {
+    } else if (!loop_stood_still()) {
       beat(kAlive);
     }
   }
@@ -110,7 +110,7 @@ bool Pulse::ending() {
 }
 
 /// Whether rank 0 is in a PulsingLoop that has made no turn since the last call of this function.
-bool Pulse::loop_stands() {
+bool Pulse::loop_stood_still() {
   const std::uint64_t turns = g_turns;
   return std::exchange(turns_, turns) == turns && g_loops > 0;
 }

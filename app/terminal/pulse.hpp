@@ -47,7 +47,7 @@ class Pulse {
   [[nodiscard]] bool all_taken();
   [[nodiscard]] bool listen();
   [[nodiscard]] bool ending();
-  [[nodiscard]] bool loop_stands();
+  [[nodiscard]] bool loop_stood_still();
   void judge(int rank, double silent, double grace);
   /// Sleeps until the next look for pulses is due, or until ending_ is set.
   void sleep();

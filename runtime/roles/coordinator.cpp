@@ -100,21 +100,21 @@ Role Coordinator::role_of(int rank) const {
 /// accepted. Returns false if the message was dropped.
 bool Coordinator::take(const Envelope& envelope) {
   const int rank = envelope.from.rank;
-  const bool drafts = role_of(rank) == Role::drafter;
+  const bool from_drafter = role_of(rank) == Role::drafter;
   std::optional<Message> message =
-      drafts ? decode_if_message(envelope.bytes) : decode(envelope.bytes);
+      from_drafter ? decode_if_message(envelope.bytes) : decode(envelope.bytes);
   if (!message) return false;
-  const auto others = [&](Address, const auto&) { return !drafts; };
+  const auto others = [&](Address, const auto&) { return !from_drafter; };
   const auto of_itself = [&](Address, const StopRequest& stop) {
-    return !drafts || stop.rank == rank;
+    return !from_drafter || stop.rank == rank;
   };
   const auto on_its_way = [&](Address, const Ready& ready) {
-    return !drafts || takes_place(rank, ready);
+    return !from_drafter || takes_place(rank, ready);
   };
   const auto of_a_verifier = [&](Address, const Rewarded&) {
-    return options_.sampling != nullptr && (!drafts || verifiers_.contains(rank));
+    return options_.sampling != nullptr && (!from_drafter || verifiers_.contains(rank));
   };
-  const auto at_the_end = [&](Address, const Summary&) { return !drafts || finish_sent_; };
+  const auto at_the_end = [&](Address, const Summary&) { return !from_drafter || finish_sent_; };
   const Receipt receipt = receive(
       envelope.from, *message,
       protocol::on<Status>(others, [&](Address, Status& status) { on(rank, std::move(status)); }),
@@ -142,7 +142,7 @@ bool Coordinator::take(const Envelope& envelope) {
         if (reported_.insert(rank).second) summaries_.push_back(summary.rank);
         ++changes_;
       }));
-  if (receipt == Receipt::unknown && !drafts)
+  if (receipt == Receipt::unknown && !from_drafter)
     throw std::logic_error("the coordinator got a message that it does not take");
   return receipt == Receipt::handled;
 }

@@ -98,7 +98,7 @@ void Verifier::take(const Envelope& envelope) {
   const auto a_taker = [&](Address from, const Pull& pull) {
     return trusted || kv_.kept_for(pull.key, from.rank);
   };
-  const auto the_keepers = [&](Address from, const DropKv& drop) {
+  const auto a_taker_of_all = [&](Address from, const DropKv& drop) {
     return trusted || std::ranges::all_of(drop.keys, [&](std::uint64_t key) {
              return kv_.kept_for(key, from.rank);
            });
@@ -121,7 +121,7 @@ void Verifier::take(const Envelope& envelope) {
       on<Pull>(a_taker, [this](Address, Pull& pull) { kv_.on(pull); }),
       on<Move>(the_coordinator, [this](Address, Move& move) { moves_asked_.push_back(move); }),
       on<Race>(the_coordinator, [this](Address, Race& race) { races_asked_.push_back(race); }),
-      on<DropKv>(the_keepers,
+      on<DropKv>(a_taker_of_all,
                  [this](Address, DropKv& drop) {
                    for (const std::uint64_t key : drop.keys) kv_.forget(key);
                  }),
@@ -354,7 +354,7 @@ void Verifier::step() {
     drafts = ports_.speculator->draft(decoding, ports_.batcher.prefill_rows(), foretold_);
     record.draft_duration = ports_.speculator->draft_seconds();
   }
-  const double drafted = ports_.clock.now();
+  const double drafted_at = ports_.clock.now();
   const engine::Step& step = ports_.batcher.plan(drafts);
   for (Admission& parked : ports_.batcher.take_parked()) {
     const RequestId id = parked.trajectory.id;
@@ -375,8 +375,8 @@ void Verifier::step() {
   if (ports_.recorder != nullptr) ports_.recorder->answered(result.sampled);
   std::vector<Trajectory> finished = ports_.batcher.commit(result);
   // The speculator learns the cost of rows, so the time for pictures is left out.
-  const double verified = ports_.clock.now();
-  const double seconds = verified - drafted - result.picture_seconds;
+  const double verified_at = ports_.clock.now();
+  const double seconds = verified_at - drafted_at - result.picture_seconds;
   for (const engine::Committed& c : ports_.batcher.committed()) {
     (races_.races_for(c.id) ? raced_ : status_.tokens) += c.tokens.size();
     races_.committed(c.id, c.tokens);
