@@ -50,7 +50,7 @@ comes step-2 && same "the second, of another seed and length" "$(alone 2 90)" "$
 # starts NAME: of the step, as its log has them, and whether it says that the last one ended.
 starts() { sed -n 's/^== \(start [0-9]*\|ended\).*/\1/p' "$steps/$1/paceline.log" | paste -sd, ; }
 same "each step has a log of its own" "start 1,ended start 1,ended" "$(starts step-1) $(starts step-2)"
-same "the second has drafts from the first" 1 "$(grep -c 'responses of 1 earlier run to 32 of 32 prompts' "$steps/step-2/paceline.log")"
+same "the second has drafts from the first" 1 "$(grep -c 'responses of 1 earlier run, to 32 of 32 prompts' "$steps/step-2/paceline.log")"
 same "with the plan" 1 "$(grep -c '^layout$' "$steps/step-2/paceline.log")"
 same "which the user is told once" 1 "$(grep -c '^layout$' "$work/log")"
 same "nobody in it is advised to have what it is" "" "$(grep -e '--watch' "$work/log" || true)"
@@ -148,7 +148,7 @@ for age in 11 12; do
   request "step-$age" "$age" 60 "" "speculation: {drafters: [{method: suffix}, {method: model, path: $work/draft-$age, name: along}]}"
   comes "step-$age" && same "a draft model of step $age" "$(alone "$age" 60)" "$(digest "$steps/step-$age")"
 done
-same "its costs are measured once" "1 0" "$(grep -c 'costs from' "$steps/step-11/paceline.log") $(grep -c 'costs from' "$steps/step-12/paceline.log" || true)"
+same "its costs are measured once" "1 0" "$(grep -c 'costs of steps and drafts: ' "$steps/step-11/paceline.log") $(grep -c 'costs of steps and drafts: ' "$steps/step-12/paceline.log" || true)"
 
 # A step's prompts under its own noise by other weights, those of today, before its own are there: hints, no tokens.
 request step-13-before 13 60 "path: $root/configs/models/draft, "
