@@ -156,10 +156,11 @@ std::string misuse(const CLI::App& cli, const CLI::ParseError& error) {
                      nearest.empty() ? "" : fmt::format(" (the nearest is {})", nearest), where);
 }
 
+constexpr const char* kOutputFault = "cannot write to standard output";
+
 /// Flushes standard output. Throws IoError if any text printed so far could not be written.
 void finish_output() {
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-    throw IoError("cannot write to standard output");
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw IoError(kOutputFault);
 }
 
 int run(int argc, char** argv) {
@@ -323,7 +324,9 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (...) {
-    const app::Fault fault = app::current_fault();
+    app::Fault fault = app::current_fault();
+    // If text is longer than the buffer of standard output, fmt::print throws an error of its own.
+    if (std::ferror(stdout) != 0) fault = {ExitCode::io, kOutputFault};
     app::say("paceline: {}", fault.message);
     return static_cast<int>(fault.code);
   }

@@ -245,6 +245,8 @@ for command in digest show report; do
   code=0; "$paceline" "$command" "$work/taken" 2>"$work/bad.log" >/dev/full || code=$?
   same "$command to a full disk: exit code" 74 "$code"
 done
+code=0; "$paceline" --help-config 2>"$work/bad.log" >/dev/full || code=$?  # more than a buffer holds
+same "a long text to a full disk: exit code" 74 "$code"
 
 # A finished run that a disk has damaged is not called whole.
 cp -r "$work/taken" "$work/damaged"
