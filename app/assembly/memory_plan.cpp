@@ -309,10 +309,14 @@ std::uint64_t log_memory(const Inputs& inputs, const Plan& plan) {
 namespace {
 
 /// Advises the user how to give a rank more memory, or how to make it need less.
-std::string remedy(bool simulated, bool on_device) {
-  if (simulated)
-    return "take a higher layout.verifier_tp, simulation.gpus_per_rank or simulation.instance, or "
-           "GPUs of more memory (simulation.gpu_memory)";
+/// `simulated`: the model of a simulation; null: a run.
+std::string remedy(const ModelConfig* simulated, bool on_device) {
+  if (simulated != nullptr) {
+    return fmt::format(
+        "take a higher layout.verifier_tp{}, or GPUs of more memory (simulation.gpu_memory)",
+        simulated->experts ? ", simulation.gpus_per_rank or simulation.instance"
+                           : " or simulation.gpus_per_rank");
+  }
   return on_device
              ? "take a higher layout.verifier_tp, or GPUs of more memory"
              : "take fewer ranks per node, nodes with more memory or a higher layout.verifier_tp";
@@ -371,7 +375,7 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
   const kernels::KvShape shape =
       model::kv_shape(inputs.target.config, model::attention_ranks(tp, inputs.attention()),
                       engine.kv_block, inputs.target.compute, inputs.config.sampling.keep_routing);
-  const std::string more = remedy(inputs.priced.has_value(), on_device);
+  const std::string more = remedy(inputs.priced ? &*inputs.priced : nullptr, on_device);
   MemoryPlan memory;
   MemoryUse& use = memory.use;
   use.weights = plan.weights.most;
