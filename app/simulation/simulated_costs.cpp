@@ -156,11 +156,6 @@ void require_holds(const Inputs& inputs, const CostTable& profile) {
 
 sim::InstanceCosts instance_costs(const Inputs& inputs) {
   const io::SimulationSection& simulation = inputs.config.simulation;
-  const int ranks = simulation.nodes * simulation.ranks_per_node;
-  if (ranks % simulation.instance != 0) {
-    throw UsageError(fmt::format("simulation.instance: expected a divisor of {} ranks, found {}",
-                                 ranks, simulation.instance));
-  }
   const std::string& directory = *simulation.gpu_tables;
   try {
     return sim::instance_costs(io::load_gpu_tables(directory), *inputs.priced, simulation.instance,
@@ -196,15 +191,6 @@ std::optional<CostTable> costs_by_profile(const Inputs& inputs) {
     throw UsageError(
         "simulation: no costs are known; set engine.profile (paceline profile) or "
         "simulation.gpu_tables");
-  }
-  const io::SimulationSection& simulation = config.simulation;
-  for (const auto& [key, value] : {std::pair("simulation.gpus_per_rank", simulation.gpus_per_rank),
-                                   std::pair("simulation.instance", simulation.instance)}) {
-    if (value == 1) continue;
-    throw UsageError(
-        fmt::format("{}: expected 1, because engine.profile, unlike simulation.gpu_tables, does "
-                    "not say how costs depend on this number, found {}",
-                    key, value));
   }
   const std::string& path = *config.engine.profile;
   CostTable table = io::parse_cost_profile(io::read_yaml_file(path, "the cost profile"), path);

@@ -23,8 +23,7 @@ namespace paceline::app {
 
 /// The costs of an instance: as many ranks as simulation.instance says, above 1, which divide the
 /// model's experts among themselves, and of which each has requests of its own. Computed from
-/// simulation.gpu_tables. Throws UsageError if the tables have no such costs, or if the number of
-/// ranks is not a multiple of simulation.instance.
+/// simulation.gpu_tables. Throws UsageError if the tables have no such costs.
 [[nodiscard]] sim::InstanceCosts instance_costs(const Inputs& inputs);
 
 /// Keeps only the configured drafters in a table, in the configured order. Adds transfer costs of

@@ -327,6 +327,21 @@ class Reader {
     check_routing();
     check_reward();
     check_environment();
+    if (purpose == Purpose::simulation) check_simulation();
+  }
+
+  void check_simulation() {
+    const SimulationSection& s = config_.simulation;
+    for (const auto& [key, gpus] : {std::pair("simulation.gpus_per_rank", s.gpus_per_rank),
+                                    std::pair("simulation.instance", s.instance)}) {
+      expect(key, gpus == 1 || s.gpu_tables,
+             "1, because engine.profile, unlike simulation.gpu_tables, does not say how costs "
+             "depend on this number",
+             std::to_string(gpus));
+    }
+    const std::int64_t ranks = std::int64_t{s.nodes} * s.ranks_per_node;
+    expect("simulation.instance", ranks % s.instance == 0,
+           "a divisor of " + std::to_string(ranks) + " ranks", std::to_string(s.instance));
   }
 
   void check_expert_parallel() {
