@@ -101,8 +101,10 @@ KvStorage make_kv_storage(const io::KvPoolSection& settings, const KvPart& part,
     try {
       storage.tiers = std::make_unique<kv::HostTiers>(options);
     } catch (const IoError& error) {
-      events.warn(fmt::format("{}; the KV pool goes on {}", error.what(),
-                              options.directory ? "with memory alone" : "without this rank"));
+      events.warn(fmt::format("{}; {}", error.what(),
+                              options.directory
+                                  ? "this rank's part of the KV pool is in memory alone"
+                                  : "this rank has no part in the KV pool"));
       if (!options.directory) return storage;
       options.directory.reset();
       size.disk = 0;

@@ -47,7 +47,7 @@ code=0
 wait "$pid" || code=$?
 same "the directory vanishes while roles change" 0 "$code"
 same "digest" "$reference" "$(digest "$work/run")"
-warned "it says so" "KV pool goes on with memory alone"
+warned "it says so" "this rank's part of the KV pool is in memory alone"
 
 for how in USR1 KILL; do cut_and_resume $how "chunks" 2 short 2 again; done
 finish
