@@ -44,12 +44,12 @@ struct SpeculationChoice {
 /// UsageError if the configuration asks for a choice that cannot be made.
 ///
 /// The initial selection (SpecActor, section 4.2) sorts drafters by speedup, the fastest first. A
-/// drafter's ladder (draft_ladder.hpp) gives its speedup at its acceptance rate in `history`. But
-/// all n-grams and suffix trees come before models and heads, because lookups cost next to nothing.
-/// A model loses nothing by coming later: speculation::Speculator also asks a later drafter for
-/// each request for which it expects a better draft than from the earlier ones. If there are
-/// drafter ranks, the chosen plan's method comes first, because a drafter rank seldom asks its
-/// second drafter.
+/// drafter's ladder (draft_ladder.hpp) gives its speedup at its acceptance rate in `history`, or at
+/// an assumed rate if `history` lacks the drafter. But all n-grams and suffix trees come before
+/// models and heads, because lookups cost next to nothing. A model loses nothing by coming later:
+/// speculation::Speculator also asks a later drafter for each request for which it expects a better
+/// draft than from the earlier ones. If there are drafter ranks, the chosen plan's method comes
+/// first, because a drafter rank asks its second drafter only where the first drafts nothing.
 [[nodiscard]] SpeculationChoice choose_speculation(const Inputs& inputs,
                                                    const policy::Placement& first,
                                                    const ProfiledCosts& costs,
