@@ -16,13 +16,16 @@
 // file, if it has one, in app/assembly/configured_drafters.cpp; its making in make_drafters.cpp.
 // The memory of texts that it keeps: text_memory() in memory_plan.cpp; models and heads are counted
 // there already. In simulation: its acceptance, under the same name, in runtime/sim/acceptance.cpp,
-// called in app/simulation/simulated_work.cpp; and its costs in simulated_costs.cpp, where
-// lookup_costs() takes those of n-grams unless told otherwise. If it learns from siblings: every
-// use of DrafterMethod::suffix, and of the name "suffix", in app and io. A head: every place that
-// names DFlash or dflash, from runtime/core/head_config.hpp on. Tests that list methods:
-// test_drafter_turns.cpp, test_assumed.cpp, test_drafter_list.cpp, tests/mpi/speculation.sh and
-// soak.py, tests/sim/campaign.py and costs.yaml, tests/bench/speculation_setup.cpp. Users:
-// configs/README.md, README.md.
+// declared in acceptance.hpp and called in app/simulation/simulated_work.cpp; and its costs in
+// simulated_costs.cpp, where lookup_costs() takes those of n-grams unless told otherwise. If it
+// drafts trees: the help of speculation.paths in io/config/key_table.cpp. If it learns from
+// siblings: every use of DrafterMethod::suffix, and of the name "suffix", in app and io. A head:
+// every place that names DFlash or dflash, from runtime/core/head_config.hpp on;
+// require_supported() in app/assembly/plan.cpp, and check_recording() in io/config/run_config.cpp.
+// Tests that list methods: test_drafter_turns.cpp, test_assumed.cpp, test_drafter_list.cpp,
+// tests/mpi/speculation.sh, exactness.sh and soak.py, tests/sim/simulate.sh, campaign.py and
+// costs.yaml, tests/bench/speculation_setup.cpp, acceptance_bench.cpp and calibration_bench.py.
+// Users: configs/README.md, README.md.
 #pragma once
 
 #include <cstddef>

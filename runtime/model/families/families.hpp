@@ -3,14 +3,17 @@
 // CMakeLists.txt. The form of its config.json: Family in core/model_description.hpp, whose enums
 // io/checkpoint reads (experts_reader.cpp, tower_reader.cpp, attention_windows.cpp). Keys that
 // nobody reads are ignored, but for those that check_arithmetic() in model_config_reader.cpp
-// refuses, so add a checkpoint to tests/models/parity and name it in test_expected_tensors.cpp. New
-// sizes that cost time: shape_text() in app/assembly/cost_conditions.cpp, and
-// runtime/sim/gpu_costs.cpp. Its chat template: every list of ChatFamily in
-// io/text/chat_template.cpp, known_shapes by the fingerprint that the refusal prints;
-// chat_rendering.cpp and chat_tools.cpp. Its tokenizer: io/text/tokenizer_json.cpp or
-// tokenizer_tiktoken.cpp. Tests that list families: test_model_config.cpp, test_model_sizes.cpp,
-// test_weights.cpp, test_shapes.cpp, test_chat.cpp, tests/mpi/random_model.py, shapes.sh and
-// score.sh. Users: configs/README.md, README.md.
+// refuses, so add a checkpoint to tests/models/parity and name it in test_expected_tensors.cpp;
+// with pictures to parity_pictures, with a next-token layer (describe_next_token) to parity_mtp.
+// Its image processor: io/checkpoint/image_processor_reader.cpp. New sizes that cost time:
+// shape_text() in app/assembly/cost_conditions.cpp, and runtime/sim/gpu_costs.cpp. Its chat
+// template: every list of ChatFamily in io/text/chat_template.cpp, known_shapes by the fingerprint
+// that the refusal prints; chat_rendering.cpp and chat_tools.cpp. Its tokenizer:
+// io/text/tokenizer_json.cpp or tokenizer_tiktoken.cpp. Tests that list families:
+// test_model_config.cpp, test_model_sizes.cpp, test_weights.cpp, test_shapes.cpp, random_model.hpp,
+// test_chat.cpp, tests/mpi/random_model.py, shapes.sh, score.sh and soak.py. Its checkpoints that
+// tests of emulated CUDA may leave out: tests/kernels/cuda/CMakeLists.txt. Users:
+// configs/README.md, README.md.
 //
 // A family may need arithmetic that there is not yet, such as another activation, norm or position
 // embedding. Then also: core/model_config.hpp, its reader in io/checkpoint/model_config_reader.cpp,

@@ -5,8 +5,9 @@
 // io/config/run_config.hpp and its name in key_table.cpp (in the same order, with help), its making
 // in app/assembly/coordination.cpp. Where it deals requests out beforehand, as GroupStatic does,
 // look at every use of SchedulePolicy::group in app and io; where it needs lengths, as LongestFirst
-// does, of SchedulePolicy::oracle. Tests that list orders: tests/mpi/divided.sh and soak.py,
-// tests/sim/simulate.sh and campaign.py. Users: configs/README.md.
+// does, of SchedulePolicy::oracle. Tests that list orders: test_request_order.cpp,
+// tests/mpi/divided.sh and soak.py, tests/sim/simulate.sh and campaign.py. Users:
+// configs/README.md.
 #pragma once
 
 #include <compare>
