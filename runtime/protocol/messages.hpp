@@ -32,13 +32,11 @@
 // the table of each receiver: receive(...) in roles/coordinator.cpp, verifier.cpp, group.cpp (a
 // group's members), drafter_rank.cpp, spare.cpp, draft_server.cpp and speculation/draft_client.cpp.
 // A row also says who may send the message (message_table.hpp), because drafter ranks are not
-// trusted. Their messages to a verifier are read by speculation/remote_drafter.cpp instead. If the
-// message is a command to a group's members (Group::tell()), the leader does its own share where it
-// sends the command, by KvShare::obey() if the command is about KV. All fields travel, with
-// exceptions in messages.cpp. Add the message to may_come_late() if it may reach a rank in a later
-// role, and to may_precede_drafting() if its sender may be a verifier that then becomes a drafter.
-// If it shows that the run goes on, ++changes_ in the coordinator. Test the receiver in
-// tests/runtime/roles or speculation.
+// trusted. Their messages to a verifier are read by speculation/remote_drafter.cpp instead. All
+// fields travel, with exceptions in messages.cpp. Add the message to may_come_late() if it may
+// reach a rank in a later role, and to may_precede_drafting() if its sender may be a verifier that
+// then becomes a drafter. If it shows that the run goes on, ++changes_ in the coordinator. Test the
+// receiver in tests/runtime/roles or speculation.
 #pragma once
 
 #include <cstdint>

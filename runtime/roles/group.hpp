@@ -16,10 +16,11 @@
 
 namespace paceline::roles {
 
-/// The leader's side of a group. Runs steps together with the members, and sends them commands as
-/// messages. Only steps and ReadRouting have collectives, so members never wait in other commands.
-/// A command that moves, stores or restores KV has a key that no other command in flight has. Each
-/// member does its share of such a command, and reports when the share has ended (KvMoved).
+/// The leader's side of a group. Sends steps and other commands to the members as messages, and
+/// does the leader's own share of each. Only steps and ReadRouting have collectives, so members
+/// never wait in other commands. A command that moves, stores or restores KV has a key that no
+/// other command in flight has. Each member reports when its share of such a command has ended
+/// (KvMoved).
 class Group final : public engine::StepRunner {
  public:
   /// `members`: the group's other ranks, in order. `epoch`: epoch of the placement that made the
@@ -37,12 +38,19 @@ class Group final : public engine::StepRunner {
   void read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) override {
     runner_.read_features(rows, out);
   }
+  /// Makes every rank of the group do its share of a command about KV (KvShare::obey()).
+  template <typename Command>
+  void command(const Command& command) {
+    tell(command);
+    share_.obey(command);
+  }
+  /// The leader's own shares that have ended since the last call (KvShare::take_ended()).
+  [[nodiscard]] std::vector<protocol::KvMoved> take_ended() { return share_.take_ended(); }
   /// Ends the members' roles. `next`: the placement in which they go on; absent: the run is over.
   void finish(const std::optional<policy::Placement>& next);
-  /// Sends a command to the members. The caller does the leader's own share of it.
-  void tell(const protocol::Message& command);
 
  private:
+  void tell(const protocol::Message& command);
   void send(std::span<const std::byte> bytes);
 
   Mailbox& mailbox_;

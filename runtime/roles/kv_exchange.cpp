@@ -27,7 +27,7 @@ policy::KeptKv KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
   if (kept.positions == 0) return kept;
   KvMove& move = moves_.at(key);
   move.post(ranks_);
-  command(protocol::StoreKv{key, 0, move.parcel.blocks});
+  group_.command(protocol::StoreKv{key, 0, move.parcel.blocks});
   return kept;
 }
 
@@ -62,7 +62,7 @@ void KvExchange::go_on(Moves::iterator at) {
   move.post(ranks_);
   const std::int32_t first = move.wanted->first_block;
   if (move.request)
-    return command(protocol::RestoreKv{key, first, wanted_blocks(move), move.owner});
+    return group_.command(protocol::RestoreKv{key, first, wanted_blocks(move), move.owner});
   protocol::MoveKv sent{.key = key, .peer = move.wanted->to, .send = 1, .owner = move.owner};
   if (move.kind == Kind::stored) {
     sent.stored = 1;
@@ -70,7 +70,7 @@ void KvExchange::go_on(Moves::iterator at) {
   } else {
     sent.blocks = {move.parcel.blocks.begin() + first, move.parcel.blocks.end()};
   }
-  command(sent);
+  group_.command(sent);
 }
 
 void KvExchange::part_from(const policy::Placement& placement, bool ended) {
@@ -118,11 +118,11 @@ void KvExchange::fetch(RequestId id, policy::KeptKv kv) {
   if (own) return go_on(at);
   mailbox_.send({kv.group.leader, Address::Port::role}, protocol::encode(pull));
   move.post(ranks_);
-  command(protocol::MoveKv{.key = kv.key,
-                           .peer = policy::holders(kv.group, kv.owner),
-                           .send = 0,
-                           .blocks = wanted_blocks(move),
-                           .owner = owner});
+  group_.command(protocol::MoveKv{.key = kv.key,
+                                  .peer = policy::holders(kv.group, kv.owner),
+                                  .send = 0,
+                                  .blocks = wanted_blocks(move),
+                                  .owner = owner});
 }
 
 /// Returns those blocks of the request into which the wanted part of its KV goes.
@@ -142,7 +142,7 @@ bool KvExchange::arriving(RequestId id) const {
 
 bool KvExchange::settle() {
   bool any = false;
-  for (const protocol::KvMoved& moved : share_.take_ended())
+  for (const protocol::KvMoved& moved : group_.take_ended())
     any = share_ended(ranks_.leader, moved) || any;
   return any;
 }
@@ -176,7 +176,7 @@ void KvExchange::release(Moves::iterator at) {
     if (has) fetched_ += move.positions - move.wanted->first_block * kv_block_;
     if (batcher_.runs(*move.request)) batcher_.arrived(*move.request, has);
   }
-  if (move.kind == Kind::stored) command(protocol::DropKv{{key}});
+  if (move.kind == Kind::stored) group_.command(protocol::DropKv{{key}});
   moves_.erase(at);
 }
 

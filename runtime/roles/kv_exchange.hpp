@@ -83,14 +83,13 @@ struct KvMove {
 /// group reports when its share of a move has ended. Not thread-safe.
 class KvExchange {
  public:
-  /// References outlive this. `share`: this rank's share of the group's KV. `ranks`: this group.
-  /// `costs`: decide how much KV is transferred, and how much is computed again.
-  KvExchange(Mailbox& mailbox, engine::Batcher& batcher, Group& group, KvShare& share,
+  /// References outlive this. `ranks`: this group. `costs`: decide how much KV is transferred, and
+  /// how much is computed again.
+  KvExchange(Mailbox& mailbox, engine::Batcher& batcher, Group& group,
              const policy::GroupRanks& ranks, const policy::MoveCosts& costs, std::int32_t kv_block)
       : mailbox_(mailbox),
         batcher_(batcher),
         group_(group),
-        share_(share),
         ranks_(ranks),
         costs_(costs),
         kv_block_(kv_block) {}
@@ -101,7 +100,7 @@ class KvExchange {
   /// Stores the KV of a request that waits for its next lease, or its next turn.
   policy::KeptKv store(std::uint64_t key, kv::Parcel parcel);
   /// Tells the stores of this group in which order stored KV will be wanted.
-  void foresee(const protocol::ForeseeKv& order) { command(order); }
+  void foresee(const protocol::ForeseeKv& order) { group_.command(order); }
   /// Forgets the KV kept under the key, which no group will want. Does nothing if none is kept.
   void forget(std::uint64_t key);
 
@@ -134,12 +133,6 @@ class KvExchange {
  private:
   using Moves = std::map<std::uint64_t, KvMove>;
 
-  /// Makes every rank of the group do its share of a command.
-  template <typename Command>
-  void command(const Command& command) {
-    group_.tell(command);
-    share_.obey(command);
-  }
   void go_on(Moves::iterator at);
   void release(Moves::iterator at);
   [[nodiscard]] std::vector<std::int32_t> wanted_blocks(const KvMove& move) const;
@@ -147,7 +140,6 @@ class KvExchange {
   Mailbox& mailbox_;
   engine::Batcher& batcher_;
   Group& group_;
-  KvShare& share_;
   policy::GroupRanks ranks_;
   policy::MoveCosts costs_;
   std::int32_t kv_block_;

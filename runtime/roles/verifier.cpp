@@ -14,7 +14,7 @@ using namespace protocol;
 Verifier::Verifier(const VerifierPorts& ports, const VerifierOptions& options)
     : ports_(ports),
       options_(options),
-      kv_(ports.mailbox, ports.batcher, ports.group, ports.share, options.ranks, options.costs,
+      kv_(ports.mailbox, ports.batcher, ports.group, options.ranks, options.costs,
           options.kv_block),
       races_(ports.mailbox, options.vocab),
       conversations_(ports.environment, options.conversations),

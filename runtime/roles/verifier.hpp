@@ -32,8 +32,7 @@ struct VerifierPorts {
   Mailbox& mailbox;
   const Clock& clock;
   engine::Batcher& batcher;
-  Group& group;    ///< runs the steps
-  KvShare& share;  ///< this rank's share of the group's KV
+  Group& group;  ///< runs the steps
   /// Makes drafts. Null: plain decoding without drafts.
   speculation::Speculator* speculator;
   /// The speculator's drafters that use drafter ranks. Null: no rank ever drafts.

@@ -280,7 +280,7 @@ TEST(KvExchange, WhatAMemberSaysOfAnUnknownMoveIsLetBe) {
   KvShare share(transport, {shape, memory, nullptr}, 0, 2);
   Group group(mailbox, runner, share, {1}, 0);
   engine::Batcher batcher({.kv_blocks = 8}, {}, {}, nullptr);
-  KvExchange exchange(mailbox, batcher, group, share, {0, 2}, {}, 16);
+  KvExchange exchange(mailbox, batcher, group, {0, 2}, {}, 16);
   Admission request{.trajectory = {}, .prompt = std::vector<TokenId>(40), .noise = {}, .until = 50};
   ASSERT_TRUE(batcher.admit(request));
   exchange.fetch({}, {1, {3, 1}, 32});
@@ -338,39 +338,35 @@ TEST(Group, StoresAndRestoresWithItsMembers) {
   const auto ended = [&](std::uint64_t key) {
     return first.share.ended(key).value() && members_share.at(key);
   };
-  const auto command = [&](const auto& given) {
-    group.tell(given);
-    first.share.obey(given);
-  };
   for (StoringRank* rank : {&first, &second}) {
     for (int block = 0; block < 3; ++block) rank->at(block) = 10 + block;
   }
-  command(protocol::StoreKv{5, 0, {2, 0}});
+  group.command(protocol::StoreKv{5, 0, {2, 0}});
   EXPECT_EQ(first.share.ended(5), std::nullopt);
   rest();
   EXPECT_TRUE(ended(5));
   EXPECT_THROW((void)first.share.ended(5), std::logic_error) << "it is forgotten";
   for (StoringRank* rank : {&first, &second}) rank->at(1) = 0;
-  command(protocol::RestoreKv{5, 1, {1}});
+  group.command(protocol::RestoreKv{5, 1, {1}});
   rest();
   EXPECT_TRUE(ended(5));
   EXPECT_EQ(first.at(1), 10U) << "the second of the blocks";
   EXPECT_EQ(second.at(1), 10U);
 
-  command(protocol::StoreKv{6, 0, {0}});
+  group.command(protocol::StoreKv{6, 0, {0}});
   rest();
   EXPECT_FALSE(ended(6)) << "the member had no room";
-  command(protocol::ForeseeKv{{6, 5}});
-  command(protocol::StoreKv{6, 0, {0}});
+  group.command(protocol::ForeseeKv{{6, 5}});
+  group.command(protocol::StoreKv{6, 0, {0}});
   rest();
   EXPECT_TRUE(ended(6)) << "it is needed sooner than what the member has lost";
   EXPECT_TRUE(first.store.has(5));
   EXPECT_FALSE(second.store.has(5));
-  command(protocol::RestoreKv{5, 0, {0, 1}});
+  group.command(protocol::RestoreKv{5, 0, {0, 1}});
   rest();
   EXPECT_FALSE(ended(5)) << "a share of it is not there";
-  command(protocol::DropKv{{5}});
-  command(protocol::DropKv{{6}});
+  group.command(protocol::DropKv{{5}});
+  group.command(protocol::DropKv{{6}});
   rest();
   EXPECT_EQ(first.store.counts().in_memory, 0U);
   EXPECT_EQ(second.store.counts().in_memory, 0U);

@@ -153,7 +153,7 @@ struct VerifierRank {
         group(mailbox, engine.runner, engine.share, members_of(placement, rank), placement.epoch),
         remote(rank),
         speculator(make_speculator(around, mailbox, placement, speculates)),
-        verifier({mailbox, clock, batcher, group, engine.share, speculator.get(),
+        verifier({mailbox, clock, batcher, group, speculator.get(),
                   remote.size() > 0 ? &remote : nullptr, nullptr, nullptr, nullptr, sink, telemetry,
                   nullptr, [&pregenerated](const PregeneratedRun&) { return &pregenerated; }},
                  {.ranks = placement.groups[placement.group(rank)],
