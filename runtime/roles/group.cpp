@@ -10,6 +10,19 @@ namespace paceline::roles {
 
 using namespace protocol;
 
+namespace {
+
+/// Runs a step, which can resize the KV memory.
+engine::StepResult run_resizing(KvShare& share, engine::StepRunner& runner,
+                                const engine::Step& step) {
+  share.shrink_before(step.kv);
+  const engine::StepResult result = runner.run(step);
+  share.grow_after(step.kv);
+  return result;
+}
+
+}  // namespace
+
 Group::Group(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share,
              const std::vector<int>& members, std::uint32_t epoch)
     : mailbox_(mailbox), runner_(runner), share_(share), epoch_(epoch) {
@@ -32,10 +45,7 @@ void Group::send(std::span<const std::byte> bytes) {
 
 engine::StepResult Group::run(const engine::Step& step) {
   if (!members_.empty()) send(encode_step(step));
-  share_.shrink_before(step.kv);
-  const engine::StepResult result = runner_.run(step);
-  share_.grow_after(step.kv);
-  return result;
+  return run_resizing(share_, runner_, step);
 }
 
 std::vector<std::int16_t> Group::read_routing(std::span<const kv::Place> places) {
@@ -99,9 +109,7 @@ Turn Member::turn() {
 /// Runs a step, and discards its tokens: the leader has the same tokens and reports them.
 void Member::step(const engine::Step& step) {
   meter_.begin();
-  share_.shrink_before(step.kv);
-  const engine::StepResult result = runner_.run(step);
-  share_.grow_after(step.kv);
+  const engine::StepResult result = run_resizing(share_, runner_, step);
   if (!step.empty()) meter_.end(result);  // an empty step only works on KV blocks
 }
 
