@@ -136,7 +136,7 @@ struct RaceCommit {
 struct Pull {
   std::uint64_t key = 0;
   std::int32_t first_block = 0;
-  policy::GroupRanks to;  ///< the ranks that want the KV (policy::holders())
+  policy::GroupRanks peer;  ///< the ranks that want the KV (policy::holders()): MoveKv::peer
 };
 
 /// Coordinator to verifier, and a leader to the members of its group: nobody will want the KV

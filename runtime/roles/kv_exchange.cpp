@@ -63,7 +63,7 @@ void KvExchange::go_on(Moves::iterator at) {
   const std::int32_t first = move.wanted->first_block;
   if (move.request)
     return group_.command(protocol::RestoreKv{key, first, wanted_blocks(move), move.owner});
-  protocol::MoveKv sent{.key = key, .peer = move.wanted->to, .send = 1, .owner = move.owner};
+  protocol::MoveKv sent{.key = key, .peer = move.wanted->peer, .send = 1, .owner = move.owner};
   if (move.kind == Kind::stored) {
     sent.stored = 1;
     sent.first_block = first;
