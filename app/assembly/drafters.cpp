@@ -19,12 +19,6 @@ int draft_tokens(const io::SpeculationSection& settings) {
   return settings.record_stops() > 0 ? std::max(tokens, speculation::kMostRecordedRows) : tokens;
 }
 
-protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan, OptionalIndex method) {
-  const int longest = inputs.config.speculation.max_length;
-  return method ? protocol::DraftWindow{.tokens = longest, .eager = longest}
-                : plan.speculation.window;
-}
-
 speculation::StopRecorderOptions stop_recording(const io::SpeculationSection& settings) {
   speculation::StopRecorderOptions options;
   options.every = settings.record_stops();

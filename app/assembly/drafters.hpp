@@ -10,7 +10,6 @@
 #include "io/config/run_config.hpp"
 #include "runtime/core/role.hpp"
 #include "runtime/policy/place/placement.hpp"
-#include "runtime/protocol/draft_messages.hpp"
 #include "runtime/speculation/drafter_roster.hpp"
 #include "runtime/speculation/stop_recorder.hpp"
 
@@ -47,12 +46,6 @@ struct BestOfNPlan {
 /// Limit on the tokens of one request's draft in a step of a full batch; 0: there are no drafters.
 /// With fewer requests, a draft may be longer.
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
-
-/// The draft window of a drafter rank (speculation.window). `method`: index of the only drafter of
-/// a rank that drafts for one group; absent: the rank uses all drafters, for all groups. A rank
-/// with one group may be eager (DraftWindow), even if speculation.window is set.
-[[nodiscard]] protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan,
-                                                 OptionalIndex method = {});
 
 /// How requests are divided among drafter ranks that use all drafters. If there is a suffix
 /// drafter, all requests of a prompt go to one rank, because a suffix tree learns only from

@@ -189,7 +189,7 @@ std::vector<std::int32_t> drafted_blocks(const Inputs& inputs, const Plan& plan)
     }
     const std::int64_t longest =
         has_head(plan, Role::drafter)
-            ? std::int64_t{protocol::most_ahead(draft_window(inputs, plan).most())}
+            ? std::int64_t{protocol::most_ahead(plan.speculation.window.most())}
             : std::int64_t{settings.max_length} * settings.paths.value_or(1);
     const std::int64_t block = block_size(drafter.head->config);
     blocks.push_back(static_cast<std::int32_t>(

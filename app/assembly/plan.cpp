@@ -95,8 +95,8 @@ SpeculationChoice shared_choice(const fabric::MpiEnvironment& mpi, const Inputs&
     if (mpi.rank() == 0)
       choice = choose_speculation(inputs, placement, costs, tail, earlier_drafts(inputs.config));
   });
-  broadcast(mpi, choice.drafter_ranks, choice.reason, choice.window, choice.order,
-            choice.acceptance);
+  broadcast(mpi, choice.drafter_ranks, choice.reason, choice.window, choice.freed_window,
+            choice.order, choice.acceptance);
   return choice;
 }
 

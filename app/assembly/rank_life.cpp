@@ -224,7 +224,7 @@ class RankLife::VerifierPlace final : public Place {
         policy::drafters_of(remote_.group(), method, placement_.drafters),
         speculation::RemoteOptions{
             .vocab = inputs_.target.config.vocab,
-            .window = draft_window(inputs_, plan_, method),
+            .window = plan_.speculation.window_of(method),
             .feature_bytes =
                 !method && has_head(plan_, Role::drafter) ? machine_.runner().feature_bytes() : 0,
             .deal = method ? policy::DrafterDeal::by_request : drafter_deal(plan_)},
@@ -275,7 +275,7 @@ class RankLife::DrafterPlace final : public Place {
         drafter_(misbehaving_ ? *misbehaving_ : machine.mailbox(), machine.clock(),
                  drafters(machine), machine.telemetry(),
                  {.place = *placement.drafter(rank),
-                  .window = draft_window(inputs, plan, placement.drafter(rank)->method),
+                  .window = plan.speculation.window_of(placement.drafter(rank)->method),
                   .max_batch = inputs.config.engine.max_batch,
                   .calls = draft_calls(inputs, plan, own_),
                   .shuffle = outcome_seed(inputs.config.test, rank),

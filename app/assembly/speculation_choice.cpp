@@ -145,13 +145,14 @@ const policy::SpeculationPlan& likeliest(std::span<const policy::SpeculationPlan
   return *best;
 }
 
-/// Chooses the number of drafter ranks and their draft window.
+/// Chooses the number of drafter ranks and the draft windows.
 void choose_ranks(const Inputs& inputs, const policy::Placement& first, const ProfiledCosts& costs,
                   const TailGroups& tail, const DraftHistory& history, SpeculationChoice& choice) {
   const io::SpeculationSection& speculation = inputs.config.speculation;
   const std::optional<int> drafter_ranks = inputs.config.layout.drafters;
-  choice.window = {.tokens = speculation.window.value_or(speculation.max_length),
-                   .eager = speculation.window ? 0 : speculation.max_length};
+  choice.freed_window = {.tokens = speculation.max_length, .eager = speculation.max_length};
+  choice.window = speculation.window ? protocol::DraftWindow{.tokens = *speculation.window}
+                                     : choice.freed_window;
   choice.drafter_ranks = drafter_ranks.value_or(0);
   if (inputs.drafters.empty()) {
     if (!drafter_ranks)

@@ -14,18 +14,22 @@
 #include "runtime/policy/place/placement.hpp"
 #include "runtime/policy/plan/draft_ladder.hpp"
 #include "runtime/policy/plan/speculation_plan.hpp"
+#include "runtime/protocol/draft_messages.hpp"
 
 namespace paceline::app {
 
 struct Inputs;
 struct Plan;
 
-/// The choice and its reasons. The first five fields are the same on every rank. The other fields
+/// The choice and its reasons. The first six fields are the same on every rank. The other fields
 /// are for texts to the user, and are set only on rank 0.
 struct SpeculationChoice {
   int drafter_ranks = 0;  ///< number of drafter ranks
   std::string reason;     ///< why this number of drafter ranks; empty: layout.drafters sets it
-  protocol::DraftWindow window;     ///< draft window of a rank that drafts for all groups
+  protocol::DraftWindow window;  ///< draft window of a rank that drafts for all groups
+  /// Draft window of a freed rank, which drafts for one group (BestOfNPlan). It may be eager, even
+  /// if the user sets speculation.window.
+  protocol::DraftWindow freed_window;
   std::vector<std::int32_t> order;  ///< [drafters] indices into Inputs::drafters, in asking order
   std::vector<double> acceptance;   ///< [drafters] expected acceptance rates, parallel to `order`
   std::vector<policy::SpeculationPlan> plans;  ///< possible plans, fastest first
@@ -35,6 +39,11 @@ struct SpeculationChoice {
   std::vector<policy::RankedMethod> ranked;  ///< methods by their speedup, fastest first
   policy::LadderLoad load;                   ///< load for which `ranked` and the ladder hold
   double requests = 0;                       ///< number of responses in the job
+
+  /// `method`: policy::DrafterPlace::method of the drafter rank.
+  [[nodiscard]] protocol::DraftWindow window_of(OptionalIndex method) const {
+    return method ? freed_window : window;
+  }
 };
 
 /// Chooses drafter ranks by SpecActor's Algorithm 1, and the order of drafters by SpecActor's
