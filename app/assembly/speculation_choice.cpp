@@ -220,7 +220,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
                         ? fmt::format("speculation.mode is {}", name_of(*speculation.mode))
                         : reason_of(choice, speculation.policy);
   }
-  if (choice.drafter_ranks > 0) choice.window.tokens = chosen.draft_length;
+  if (choice.drafter_ranks > 0 && !speculation.window) choice.window.tokens = chosen.draft_length;
 }
 
 /// If a profile applies, sorts drafters as choose_speculation() says. Otherwise keeps their order.
