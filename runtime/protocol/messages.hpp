@@ -116,7 +116,7 @@ struct Returned {
 /// Verifier to verifier: the request is yours, or yours to race for. The sender keeps its KV until
 /// it is pulled.
 struct Offer {
-  Admission request;  ///< with its prompt; its version is still the sender's
+  Admission request;  ///< with its prompt, and with the receiver's version
   /// KV to pull. Its key is the key of the move or race, and also the receiver's version.
   policy::KeptKv kv;
   OptionalIndex method = {};  ///< Race::method; absent: the offer is a move's

@@ -152,7 +152,6 @@ void Verifier::accept(Lease lease) {
 }
 
 void Verifier::accept(Offer offer) {
-  offer.request.version = offer.kv.key;
   if (offer.method) {
     join(std::move(offer));
     return;
@@ -288,6 +287,7 @@ void Verifier::let_go() {
       ports_.mailbox.send(Address::coordinator(),
                           encode(Returned{std::move(left.request.trajectory), stored}));
     } else {
+      left.request.version = move.key;
       const policy::KeptKv kept =
           kv_.keep(move.key, std::move(left.parcel), move.to, KvMove::Kind::given);
       ports_.mailbox.send({move.to.leader, Address::Port::role},

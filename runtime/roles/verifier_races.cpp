@@ -34,6 +34,7 @@ void Verifier::let_race() {
     } else {
       offer.request = waits->request;
     }
+    offer.request.version = race.key;
     offer.request.until = policy::kToTheEnd;  // a racer has no lease, so it can go on to the end
     const std::size_t response = offer.request.trajectory.tokens.size();
     ports_.mailbox.send({race.to.leader, Address::Port::role}, encode(std::move(offer)));
