@@ -312,7 +312,8 @@ int run(int argc, char** argv) {
   } else {
     fmt::print("{}", cli.help());
   }
-  finish_output();
+  // A command that has failed has said so, perhaps of standard output.
+  if (code == ExitCode::done) finish_output();
   return static_cast<int>(code);
 }
 
@@ -324,9 +325,7 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (...) {
-    app::Fault fault = app::current_fault();
-    // If text is longer than the buffer of standard output, fmt::print throws an error of its own.
-    if (std::ferror(stdout) != 0) fault = {ExitCode::io, kOutputFault};
+    const app::Fault fault = app::current_fault();
     app::say("paceline: {}", fault.message);
     return static_cast<int>(fault.code);
   }

@@ -5,10 +5,12 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <new>
 #include <span>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -87,6 +89,11 @@ Fault current_fault() {
     return {error.code(), error.what()};
   } catch (const std::filesystem::filesystem_error& error) {
     return {ExitCode::io, error.path1().string() + ": " + error.code().message()};
+  } catch (const std::system_error& error) {
+    // fmt::print throws this error if standard output takes no more.
+    return std::ferror(stdout) != 0
+               ? Fault{ExitCode::io, "cannot write to standard output"}
+               : Fault{ExitCode::internal, std::string("internal fault: ") + error.what()};
   } catch (const std::bad_alloc&) {
     return {ExitCode::internal, "internal fault: out of memory"};
   } catch (const std::exception& error) {

@@ -1,10 +1,13 @@
 #include "app/assembly/memory_plan.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "app/assembly/compute.hpp"
 #include "app/assembly/draft_servers.hpp"
@@ -309,13 +312,19 @@ std::uint64_t log_memory(const Inputs& inputs, const Plan& plan) {
 namespace {
 
 /// Advises the user how to give a rank more memory, or how to make it need less.
-/// `simulated`: the model of a simulation; null: a run.
-std::string remedy(const ModelConfig* simulated, bool on_device) {
-  if (simulated != nullptr) {
-    return fmt::format(
-        "take a higher layout.verifier_tp{}, or GPUs of more memory (simulation.gpu_memory)",
-        simulated->experts ? ", simulation.gpus_per_rank or simulation.instance"
-                           : " or simulation.gpus_per_rank");
+/// In a simulation it names only settings that the simulation would accept.
+std::string remedy(const Inputs& inputs, bool on_device) {
+  if (inputs.priced) {
+    const io::SimulationSection& simulation = inputs.config.simulation;
+    std::vector<std::string_view> keys;
+    if (simulation.instance == 1) keys.emplace_back("layout.verifier_tp");
+    if (simulation.gpu_tables) {
+      if (simulation.instance == 1 && !inputs.priced->latent)
+        keys.emplace_back("simulation.gpus_per_rank");
+      if (inputs.priced->experts) keys.emplace_back("simulation.instance");
+    }
+    return fmt::format("take a higher {}, or GPUs of more memory (simulation.gpu_memory)",
+                       fmt::join(keys, " or "));
   }
   return on_device
              ? "take a higher layout.verifier_tp, or GPUs of more memory"
@@ -375,7 +384,7 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
   const kernels::KvShape shape =
       model::kv_shape(inputs.target.config, model::attention_ranks(tp, inputs.attention()),
                       engine.kv_block, inputs.target.compute, inputs.config.sampling.keep_routing);
-  const std::string more = remedy(inputs.priced ? &*inputs.priced : nullptr, on_device);
+  const std::string more = remedy(inputs, on_device);
   MemoryPlan memory;
   MemoryUse& use = memory.use;
   use.weights = plan.weights.most;

@@ -90,7 +90,7 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& argument
     std::optional<io::RunManifest> resumed;
     if (arguments.run.resume) {
       if (inputs.target.weights == nullptr) {
-        throw UsageError(fmt::format(
+        throw DataError(fmt::format(
             "--resume: a run goes on only with the weights that it began with, and {} has none",
             inputs.config.model.path));
       }

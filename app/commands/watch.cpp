@@ -82,8 +82,8 @@ void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
   if (has_one) return;
   throw UsageError(
       step.request +
-      ": expected weights (model.path or model.weight_version), prompts (prompts.path) or noise "
-      "(sampling.seed or sampling.temperature), found " +
+      ": expected weights (model.path or model.weight_version), prompts (prompts.path) or "
+      "sampling (sampling.seed or sampling.temperature), found " +
       (keys.empty() ? "an empty request; write it under another name, and rename it"
                     : "none of them: the same responses might be generated again"));
 }

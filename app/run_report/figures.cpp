@@ -70,7 +70,8 @@ PhaseSeconds phases_of(const StepRecord& step, const StepRecord& planned, double
 
 /// Finds, for a step of a member of a verifier group, the leader's record of the same step. It is
 /// the leader's step that contains the middle of the member's, because a leader's step begins
-/// before the members' and ends after them, and the ranks' clocks differ by less than half a step.
+/// before the members' and ends after them. If the ranks' clocks differ by more than half a step,
+/// it may be a neighbour of this step, which mostly has similar rows.
 class GroupSteps {
  public:
   explicit GroupSteps(const RecordedTelemetry& run) {
@@ -201,8 +202,6 @@ class Builder {
     for (const auto& summary : run_.summaries) numbers[summary.rank];
     for (const auto& step : run_.steps) numbers[step.rank];
     for (const auto& [number, unused] : numbers) rank(number);
-    // Each rank of a group stores its share of a request's KV, and counts its own losses.
-    std::map<std::pair<std::uint32_t, std::int64_t>, std::uint64_t> lost;  // (attempt, leader)
     for (const auto& summary : run_.summaries) {
       RankFigures& figures = rank(summary.rank);
       figures.role = static_cast<Role>(summary.row.role);
@@ -217,12 +216,9 @@ class Builder {
       figures_.stored_kv.stored += summary.row.pool_stored_bytes;
       figures_.stored_kv.from_memory += summary.row.pool_memory_bytes;
       figures_.stored_kv.from_disk += summary.row.pool_disk_bytes;
-      const std::int64_t group = summary.row.leader < 0 ? summary.rank : summary.row.leader;
-      std::uint64_t& of_group = lost[{summary.attempt, group}];
-      of_group = std::max(of_group, summary.row.pool_lost);
+      figures_.stored_kv.lost += summary.row.pool_lost;
       present_[{summary.rank, summary.attempt}] = true;
     }
-    for (const auto& [group, times] : lost) figures_.stored_kv.lost += times;
   }
 
   void roles() {

@@ -292,7 +292,7 @@ void KvShare::account(RankSummary& summary) const {
   summary.pool_up_bytes += counts.came_up * block;
   summary.pool_most_memory = std::max(summary.pool_most_memory, counts.most_in_memory * block);
   summary.pool_most_disk = std::max(summary.pool_most_disk, counts.most_on_disk * block);
-  summary.pool_lost += counts.lost;
+  if (index_ == 0) summary.pool_lost += counts.lost;  // once for all parts of the same KV
   summary.pool_damaged += counts.damaged;
   summary.pool_storing_seconds += storing_seconds_;
   summary.pool_restoring_seconds += restoring_seconds_;

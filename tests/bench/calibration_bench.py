@@ -118,7 +118,8 @@ def real_seconds(directory: Path, ranks: int) -> float:
 
 def overhead(directory: Path, ranks: int) -> float:
     """Seconds of a verifier's step that are not its engine's, drafting or a wait for KV: a mean, because moves, messages
-    and flushes take most of them in few steps."""
+    and flushes take most of them in few steps. Between its first and its last step a rank without requests waits for a
+    move; this time counts too, though the simulation also has such waits."""
     seconds, count = 0.0, 0
     with h5py.File(directory / "telemetry.h5") as telemetry:
         for rank in range(ranks):

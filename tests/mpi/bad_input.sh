@@ -247,6 +247,10 @@ for command in digest show report; do
 done
 code=0; "$paceline" --help-config 2>"$work/bad.log" >/dev/full || code=$?  # more than a buffer holds
 same "a long text to a full disk: exit code" 74 "$code"
+code=0; "$paceline" check "$root/configs/quickstart.yaml" --nodes 200 --ranks-per-node 8 --host-memory 64G --output "$work/none" \
+  2>"$work/bad.log" >/dev/full || code=$?
+same "a long plan to a full disk: exit code" 74 "$code"
+same "a long plan to a full disk: said once" 1 "$(grep -c '' "$work/bad.log")"
 
 # A finished run that a disk has damaged is not called whole.
 cp -r "$work/taken" "$work/damaged"

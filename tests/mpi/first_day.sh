@@ -175,7 +175,7 @@ same "check by config.json plans as with weights" "$(grep -E 'KV blocks|tensor-p
   "$(grep -v 'not there yet' <<<"$with_tokenizer")"
 rm "$work/config-alone/model.safetensors"
 plan_refused "a run without weights" 65 "config-alone: expected model.safetensors" "${alone[@]}"
-plan_refused "a resume without weights, planned" 64 "resume: .*config-alone has none" --resume --ranks 2 "${alone[@]}"
+plan_refused "a resume without weights, planned" 65 "resume: .*config-alone has none" --resume --ranks 2 "${alone[@]}"
 into=$work/tty plan_refused "an output directory that holds a run" 64 "already holds a run"
 into=$config/run plan_refused "an output directory that cannot be" 74 "Not a directory"
 into=$work/tty plan_refused "a resume with another seed" 64 "cannot resume .*seed: 1, now 2" --resume "${small[@]}" --set sampling.seed=2

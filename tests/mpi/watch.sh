@@ -67,7 +67,7 @@ refused() {  # NAME TEXT PATTERN
 }
 refused step-3-empty "" "step-3-empty.yaml: expected weights .*, found an empty request"
 refused step-3-comment $'# model: {path: x}\n' "found an empty request"
-refused step-3-tokens "sampling: {max_tokens: 60}" "expected weights .*, prompts .* or noise .*, found none of them"
+refused step-3-tokens "sampling: {max_tokens: 60}" "expected weights .*, prompts .* or sampling .*, found none of them"
 printf 'sampling: {seed: 21, max_tokens: 60}' >"$steps/.step-3-seed" && mv "$steps/.step-3-seed" "$steps/step-3-seed.yaml"
 comes step-3-seed && same "another seed alone" "$(alone 21 60 --set model.weight_version=0)" "$(digest "$steps/step-3-seed")"
 cp -r "$root/configs/models/target" "$work/damaged"

@@ -298,7 +298,7 @@ else
   fail "the plan is: $(cat "$work/err")"
 fi
 refuses "weights that do not fit a GPU" 64 "at degree 1 a rank's weights take 61.03 GiB .* GiB more than the 36.75 GiB that the rank may use; \
-take a higher layout.verifier_tp or simulation.gpus_per_rank, or GPUs of more memory \(simulation.gpu_memory\)" "${large[@]}" \
+take a higher layout.verifier_tp, or GPUs of more memory \(simulation.gpu_memory\)" "${large[@]}" \
   --set simulation.gpu_memory=40G
 refuses "KV that does not fit beside them" 64 "engine.kv_memory: 341.00 GiB are asked for, and a rank has 1.\... beside the weights, 32.\... \
 too few; lower it, or take a higher layout.verifier_tp" "${large[@]}" --set engine.kv_memory=341G

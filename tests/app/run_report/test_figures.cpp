@@ -271,14 +271,6 @@ TEST(RunFigures, TurnsAndTheirWaits) {
   EXPECT_EQ(html.find("nan"), std::string::npos);
 }
 
-TEST(RunFigures, KvThatAGroupDropsCountsOnce) {
-  RecordedTelemetry run = small_run();
-  for (std::size_t i = 0; i < 4; ++i)
-    run.summaries[i].row.pool_lost = i + 1;  // 2 ranks in the first attempt, then 2
-  run.summaries[0].row.leader = run.summaries[1].row.leader = 0;
-  EXPECT_EQ(figures_of(run, 16).stored_kv.lost, 2U + 3 + 4);
-}
-
 /// How wide what is drawn in each rank's row is, by the row's place.
 std::map<double, double> drawn_widths(const std::string& html) {
   const std::size_t begin = html.find("<svg");
