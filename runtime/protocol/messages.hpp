@@ -28,9 +28,10 @@
 //
 // A change of roles: see RoleChange.
 //
-// To add a message: add a struct here (or in draft_messages.hpp), its name to Message, and a row to
-// the table of each receiver: receive(...) in roles/coordinator.cpp, verifier.cpp, group.cpp (a
-// group's members), drafter_rank.cpp, spare.cpp, draft_server.cpp and speculation/draft_client.cpp.
+// To add a message: add a struct here (or in draft_messages.hpp), its name to Message (before
+// Summary), and a row to the table of each receiver: receive(...) in roles/coordinator.cpp,
+// verifier.cpp, group.cpp (a group's members; obey() in kv_share.hpp for a command about KV),
+// drafter_rank.cpp, spare.cpp, draft_server.cpp and speculation/draft_client.cpp.
 // A row also says who may send the message (message_table.hpp), because drafter ranks are not
 // trusted. Their messages to a verifier are read by speculation/remote_drafter.cpp instead. All
 // fields travel, with exceptions in messages.cpp. Add the message to may_come_late() if it may

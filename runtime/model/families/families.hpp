@@ -7,8 +7,10 @@
 // with pictures to parity_pictures, with a next-token layer (describe_next_token) to parity_mtp.
 // Its image processor: io/checkpoint/image_processor_reader.cpp. New sizes that cost time:
 // shape_text() in app/assembly/cost_conditions.cpp, and runtime/sim/gpu_costs.cpp. Its chat
-// template: every list of ChatFamily in io/text/chat_template.cpp, known_shapes by the fingerprint
-// that the refusal prints; chat_rendering.cpp and chat_tools.cpp. Its tokenizer:
+// template: ChatFamily and, for pictures, kPictureMark in io/text/chat_template.hpp, every list of
+// families in chat_template.cpp, known_shapes by the fingerprint that the refusal prints;
+// chat_rendering.cpp and chat_tools.cpp, tests/io/text/make_chat_fixtures.py and
+// make_tool_fixtures.py. Its tokenizer:
 // io/text/tokenizer_json.cpp or tokenizer_tiktoken.cpp. Tests that list families:
 // test_model_config.cpp, test_model_sizes.cpp, test_weights.cpp, test_shapes.cpp, random_model.hpp,
 // test_chat.cpp, tests/mpi/random_model.py, shapes.sh, score.sh and soak.py. Its checkpoints that

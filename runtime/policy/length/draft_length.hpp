@@ -2,8 +2,9 @@
 // To add one: its file in policy/CMakeLists.txt, its name and properties in
 // core/speculation_policy.hpp, its making in make_draft_length.cpp, and a word on it in
 // speculation.policy's help (io/config/key_table.cpp). If it chooses paths(): `adapts` in
-// app/assembly/make_drafters.cpp. Tests that list policies: tests/mpi/speculation.sh and soak.py,
-// tests/sim/simulate.sh and campaign.py. Users: configs/README.md.
+// app/assembly/make_drafters.cpp, and speculation.paths's help. Tests that list policies:
+// tests/mpi/speculation.sh and soak.py, tests/sim/simulate.sh and campaign.py. Users:
+// configs/README.md.
 #pragma once
 
 #include <cstddef>
