@@ -104,7 +104,7 @@ void add_machine(CLI::App& command, app::PlannedMachine& machine) {
       ->group("");
 }
 
-/// Runs a command under MPI. `advice`: printed if the job ends because a rank does not respond.
+/// Runs a command under MPI. `advice`: end of the message about a silent rank (Pulse).
 ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& command,
                 const std::string& advice = "") {
   const fabric::MpiEnvironment mpi(nullptr, nullptr);
@@ -312,7 +312,7 @@ int run(int argc, char** argv) {
   } else {
     fmt::print("{}", cli.help());
   }
-  // A command that has failed has said so, perhaps of standard output.
+  // A command that failed has already printed a message, perhaps about standard output.
   if (code == ExitCode::done) finish_output();
   return static_cast<int>(code);
 }

@@ -20,7 +20,7 @@ bool is(const RankSummary& summary, Role role) {
   return summary.role == static_cast<std::uint32_t>(role);
 }
 
-/// Seconds in which the rank had no role, mostly at the start, while the rank loaded weights.
+/// Seconds without a role, mostly at the start, while the rank loaded weights and measured costs.
 double starting_seconds(const RankSummary& summary, double seconds) {
   return std::max(0.0, seconds - summary.busy_seconds - summary.idle_seconds);
 }
@@ -131,7 +131,7 @@ std::vector<Loss> losses_of(const Inputs& inputs, const Plan& plan,
   for (const RankSummary& s : summaries) {
     starting.seconds += starting_seconds(s, seconds);
     if (is(s, Role::spare)) spare.seconds += s.idle_seconds;
-    // A drafter rank drafts branches alone only if every chain is as far ahead as it may be.
+    // A call that extends only branches counts as lost, because no request's chain could grow.
     if (is(s, Role::drafter)) ahead.seconds += s.idle_seconds + s.outcome_seconds;
     if (s.leader >= 0) waiting.seconds += s.idle_seconds;
     // Refused drafts count as a loss only if the policy drafts in every step, whatever the cost.
@@ -150,7 +150,7 @@ std::vector<Loss> losses_of(const Inputs& inputs, const Plan& plan,
     waiting.advice = "generate more responses in a run (prompts.samples) to keep the group busy";
   }
   if (!plan.drafters.empty() && reads_costs(speculation.policy) && !plan.costs.profile_holds())
-    waiting.advice += "; with engine.profile, a run need not measure costs at its start";
+    starting.advice += "; with engine.profile, a run need not measure costs at its start";
   return {starting, waiting, spare, ahead, refused};
 }
 

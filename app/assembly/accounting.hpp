@@ -9,8 +9,8 @@
 
 namespace paceline::app {
 
-/// Prints a table for each role, with the minimum, average and maximum of each quantity over the
-/// ranks whose last role this was. Then prints totals and the largest loss of time. `seconds`: time
+/// Prints a table for each role that some rank had last, with the minimum, average and maximum of
+/// each quantity over these ranks. Then prints totals and the largest loss of time. `seconds`: time
 /// since the run's start or last resume. `resident`: the job serves many training steps.
 void print_accounting(const Inputs& inputs, const Plan& plan,
                       std::span<const RankSummary> summaries, const roles::Progress& progress,

@@ -1,5 +1,5 @@
-// Disturbances that tests add to a job: random decisions, delayed messages and misbehaving ranks
-// (section `test` of the configuration). In app/, only chaos.cpp uses runtime/chaos.
+// Disturbances that tests add to a job (section `test` of the configuration): random decisions,
+// delayed messages, and drafter ranks or draft servers that misbehave.
 #pragma once
 
 #include <functional>

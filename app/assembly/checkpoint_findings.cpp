@@ -1,5 +1,5 @@
-// Finds facts about checkpoints that their config.json does not tell, and collects warnings about
-// checkpoints for the user. Only rank 0 compares tensors, and tells all ranks the results.
+// Finds facts about checkpoints that config.json leaves out or states wrongly, and collects
+// warnings for the user. Only rank 0 compares tensors. It tells all ranks the results.
 #include "app/assembly/inputs.hpp"
 
 #include <fmt/format.h>

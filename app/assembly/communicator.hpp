@@ -1,4 +1,4 @@
-// An MPI communicator that frees itself, and a broadcast that gives rank 0's values to all ranks.
+// An owner of an MPI communicator, and a broadcast that gives rank 0's values to all ranks.
 #pragma once
 
 #include <mpi.h>
@@ -12,7 +12,6 @@
 
 namespace paceline::app {
 
-/// Owns an MPI communicator.
 class Communicator {
  public:
   /// A communicator of all ranks. Collective.
@@ -39,7 +38,8 @@ class Communicator {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-/// Sets `values` on every rank to those of rank 0. WireWriter must know their types. Collective.
+/// Sets `values` on every rank to the values of rank 0. WireWriter must support the types of all
+/// values. Collective.
 template <typename... Values>
 void broadcast(const fabric::MpiEnvironment& mpi, Values&... values) {
   WireWriter writer;

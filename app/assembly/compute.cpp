@@ -65,8 +65,8 @@ engine::ExecutorLimits executor_limits(const Inputs& inputs, const Plan& plan) {
         speculation::StopRecorder::most_questions(stop_recording(inputs.config.speculation));
     limits.max_draft += (questions + settings.max_batch - 1) / settings.max_batch;
   }
-  // `paceline score` needs logits at all rows of the given responses, so each row of a prefill
-  // chunk counts as a decode row.
+  // `paceline score` needs logits at all rows of the given responses. Rows of a prefill chunk have
+  // none, so all rows of its steps count as decode rows.
   if (inputs.given) limits.max_batch = std::exchange(limits.prefill_chunk, 0);
   return limits;
 }

@@ -16,17 +16,17 @@
 namespace paceline::app {
 
 struct Compute {
-  // These members stay when the rank's role changes. A spare rank, which does nothing, has no
-  // backend if roles never change during the run.
+  // These members stay when the rank's role changes. A spare rank has no backend if roles cannot
+  // change during the run.
   int threads = 1;
   std::unique_ptr<kernels::Backend> backend;
   fabric::SingleRankGroup alone;              ///< a group of one, for models that are not sharded
   std::map<int, fabric::MadeGroup> groups;    ///< larger groups that the rank can be in, by degree
-  std::unique_ptr<ThreadPool> draft_threads;  ///< threads of drafters, used while the backend rests
+  std::unique_ptr<ThreadPool> draft_threads;  ///< drafters' threads; null until the rank may draft
   std::unique_ptr<WeightStore> weights;
 
   // take_place() makes these members for the rank's role. Each rank of a verifier group has an
-  // executor. The group's leader has drafters, and so has a drafter rank.
+  // executor. Only leaders of groups and drafter ranks can have drafters.
   std::unique_ptr<engine::Executor> executor;
   /// The rank's own drafters, by their indices in plan.drafters.
   std::map<std::int32_t, std::unique_ptr<draft::Drafter>> drafters;
@@ -36,17 +36,17 @@ struct Compute {
 
 /// Makes the objects that the rank needs for its role in the layout, and the tensor-parallel groups
 /// to which it can belong: its group in the layout, and larger groups that can form for the last
-/// requests. If roles change at random (test.shuffle), the rank can belong to a group of any degree
-/// in the layout. Collective; throws JobEnded.
+/// requests. If roles change at random (test.shuffle), the rank also gets a group of each degree
+/// in the layout, if the job has ranks enough to fill it. Collective; throws JobEnded.
 [[nodiscard]] std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi,
                                                     const Inputs& inputs, const Machine& machine,
                                                     const Plan& plan);
 
-/// The rank's tensor-parallel group of degree `tp`.
+/// The rank's tensor-parallel group of degree `tp`, which make_compute() must have made.
 [[nodiscard]] TensorParallelGroup& group_of(Compute& compute, int tp);
 
-/// Replaces the rank's executor and drafters by those that its role in `placement` needs, and loads
-/// missing weights. Not collective. Throws as the constructors and the loading do.
+/// Replaces the rank's executor and drafters by the ones that its role in `placement` needs, and
+/// loads missing weights. Not collective. Throws as the constructors and the loading do.
 void take_place(Compute& compute, const Inputs& inputs, const Plan& plan,
                 const policy::Placement& placement, int rank);
 

@@ -13,14 +13,14 @@
 namespace paceline::app {
 namespace {
 
-// Throws UsageError if a token has different texts in draft model and target, or if texts are not
-// known and the vocabularies differ in size. With the same texts, sizes may differ by padding.
+// Throws UsageError if an ordinary token has different texts in draft model and target, or if texts
+// are not known and the vocabularies differ in size. With equal texts, padding may differ.
 void require_same_tokens(const std::string& path, const ModelConfig& draft,
                          const ModelConfig& model, const io::Tokenizer* tokenizer) {
   std::optional<io::Tokenizer> other;
   try {
     if (tokenizer != nullptr) other = io::Tokenizer::load(path);
-  } catch (const DataError&) {  // without a tokenizer, only sizes are compared
+  } catch (const DataError&) {  // the draft model has no tokenizer that can be read
   }
   if (!other) {
     if (draft.vocab == model.vocab) return;
@@ -54,8 +54,8 @@ std::shared_ptr<const policy::StopNetwork> read_stop(const io::SpeculationSectio
   return std::make_shared<policy::StopNetwork>(io::Checkpoint(path));
 }
 
-/// Throws UsageError if the head drafts all levels of a tree in one pass, but its setting asks to
-/// judge levels one by one (stop) or to record them (record_stops).
+/// Throws UsageError if the head drafts all levels of a tree in one pass, but its setting asks for
+/// a decision after each level (stop) or for records of levels (record_stops).
 void require_levels(const io::DrafterSetting& setting, const DraftHead& head) {
   if (!mask_token(head.config) || (!setting.stop && setting.record_stops == 0)) return;
   throw UsageError(
@@ -70,7 +70,7 @@ MtpConfig next_token_layer(const std::string& path, const ModelConfig& target) {
   return io::next_token_layer(target, std::filesystem::path(path) / "config.json");
 }
 
-/// Whether both paths lead to the same directory, perhaps through links.
+/// Whether both paths lead to the same directory, even through links.
 bool same_folder(const std::string& a, const std::string& b) {
   std::error_code ignored;
   return a == b || std::filesystem::equivalent(a, b, ignored);

@@ -16,19 +16,19 @@
 
 namespace paceline::app {
 
-/// A draft head: EAGLE-3, DFlash or the target's own next-token layer (MTP). It drafts from hidden
-/// features of the target, and computes in the target's dtype.
+/// A draft head: an EAGLE-3 or DFlash head, or the target's own next-token layer (MTP). A head
+/// drafts from hidden features of the target, and computes in the target's dtype.
 struct DraftHead {
   HeadConfig config;
-  std::unique_ptr<io::Checkpoint> own;  ///< checkpoint of an EAGLE-3 or DFlash head
-  /// `own` plus the target's output matrix, for a DFlash head without an output of its own
+  std::unique_ptr<io::Checkpoint> own;  ///< checkpoint of an EAGLE-3 or DFlash head; null: not read
+  /// `own` plus the target's output matrix, for a DFlash head without an output matrix of its own.
   std::unique_ptr<io::BorrowingSource> borrowing;
-  /// The head's weights, from `own`, `borrowing` or the target's checkpoint; null: they are absent.
+  /// Weights from `own`, `borrowing` or the target's checkpoint; null: absent, or not read.
   const WeightSource* weights = nullptr;
   std::shared_ptr<const policy::StopNetwork> stop;  ///< network that ends drafts; null: none
 };
 
-/// One entry of speculation.drafters, with its checkpoint if it has one.
+/// One entry of speculation.drafters, with its draft model or head if it has one.
 struct ConfiguredDrafter {
   io::DrafterSetting setting;
   /// Name in telemetry: "ngram", "suffix", "mtp", "model:DIR", "eagle3:DIR" or "dflash:DIR". If
@@ -41,12 +41,12 @@ struct ConfiguredDrafter {
 /// Reads and checks draft models and heads. Returns n-gram and suffix drafters first, then draft
 /// models, then a head. If costs are unknown, the plan keeps this order. A head comes last, because
 /// drafter ranks mostly use the first drafter, and have no head if there are draft models. `path`,
-/// `target` and `tokenizer` (may be null) belong to the target, whose checkpoint must outlive the
+/// `target` and `tokenizer` (null: none) belong to the target, whose checkpoint must outlive the
 /// drafters. `absent`: a list that gets the names of missing weights; null: missing weights are an
 /// error. Throws UsageError if a draft model has another vocabulary than the target, if two draft
-/// models have one directory or name, or if a head cannot stop or record drafts as its setting
-/// asks. Throws DataError if a head does not fit the target, or if an MTP drafter is configured but
-/// the target has no next-token layer. Throws as reading a checkpoint does.
+/// models have the same directory or name, or if a head cannot obey `stop` or `record_stops` in
+/// its setting. Throws DataError if a head does not fit the target, or if an MTP drafter is
+/// configured but the target has no next-token layer. Throws as reading a checkpoint does.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
                                                            const std::string& path,
                                                            const ModelCheckpoint& target,
@@ -54,7 +54,7 @@ struct ConfiguredDrafter {
                                                            std::vector<std::string>* absent);
 
 /// Reads the drafters for a simulation: config.json of draft models and heads and the stop network
-/// of a head, but no weights. `path`, `target`: the target's directory and description.
+/// of a head, but no other weights. `path`, `target`: the target's directory and description.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafter_shapes(
     const io::SpeculationSection& settings, const std::string& path, const ModelConfig& target);
 

@@ -12,9 +12,9 @@
 
 namespace paceline::app {
 
-/// Does nothing if responses are not conversations. Otherwise checks that the tokenizer and the
-/// environment's program exist. On rank 0, also sets Inputs::scenes: for each prompt, the text
-/// about it that the program gets. Throws Error.
+/// Does nothing if responses are not conversations. Otherwise throws Error if no tokenizer was read
+/// or the environment's program does not exist. On rank 0, also sets Inputs::scenes: for each
+/// prompt, the text about the prompt that the program gets.
 void prepare_environment(Inputs& inputs);
 /// Gives rank 0's Inputs::scenes to all ranks. Collective.
 void share_scenes(const fabric::MpiEnvironment& mpi, Inputs& inputs);
@@ -25,7 +25,7 @@ void share_scenes(const fabric::MpiEnvironment& mpi, Inputs& inputs);
 struct EnvironmentPorts {
   const Clock& clock;
   std::function<void()> wake;                    ///< called on another thread when an answer comes
-  std::function<void(const std::string&)> warn;  ///< called on the rank's own thread
+  std::function<void(const std::string&)> warn;  ///< called within Environment::take()
 };
 /// Makes the environment of a verifier; null: responses are not conversations. `inputs` and the
 /// clock must outlive the environment.

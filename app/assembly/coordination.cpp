@@ -43,7 +43,7 @@ namespace {
 
 /// Estimated number of draft tokens that a step verifies for each request. The scheduler compares
 /// the speeds of groups by this estimate. In simulations (specactor-lognormal.yaml on 32 GPUs),
-/// steps verified 1.2 to 2 draft tokens for each request while some groups were ahead of others.
+/// steps verified 1.2 to 2 draft tokens for each request when some groups were ahead of others.
 constexpr double kDrafted = 2;
 
 policy::TailOptions tail_options(const Inputs& inputs, const Plan& plan) {

@@ -18,7 +18,7 @@
 namespace paceline::app {
 
 /// Lists all unfinished requests, prompt by prompt in prompt_order(). `finished`: ids of finished
-/// requests, ascending. `partial`: responses already begun; they are moved to the list.
+/// requests, ascending. `partial`: responses already begun; this call moves them to the list.
 [[nodiscard]] std::vector<Trajectory> work_list(const Inputs& inputs,
                                                 std::span<const RequestId> finished,
                                                 std::span<Trajectory> partial);
@@ -28,20 +28,20 @@ namespace paceline::app {
                                                                 const Machine& machine,
                                                                 const Plan& plan);
 
-/// Number of tokens of each response.
+/// Length of each response, in tokens.
 using ResponseTokens = std::map<RequestId, std::uint32_t>;
 /// Reads response lengths from the run in schedule.lengths; empty: the setting is absent. Throws as
 /// io::read_recorded_run() does, and UsageError if the recorded run has none of this run's prompts.
 [[nodiscard]] ResponseTokens known_lengths(const Inputs& inputs);
 
 /// Makes the order in which schedule.policy leases requests. Only policy `oracle` reads `lengths`.
-/// Only policy `group` reads `instance`, the number of groups in a simulated instance.
+/// Only policy `group` reads `instance`, the number of groups in a simulated engine instance.
 [[nodiscard]] std::unique_ptr<policy::RequestOrder> make_order(const Inputs& inputs,
                                                                ResponseTokens lengths,
                                                                int instance = 1);
 
-/// Plans the chunks of responses. By default, responses have chunks only if KV memory (`kv`) does
-/// not hold a full batch of sequences of the greatest length.
+/// Plans the terms of leases, such as the length of chunks. By default, leases are for chunks only
+/// if KV memory (`kv`) does not hold a full batch of sequences of the greatest length.
 [[nodiscard]] policy::LeaseTerms plan_leases(const Inputs& inputs, const policy::KvPlan& kv);
 
 /// Describes the chunks, and the reason for their length, in a line for the user.

@@ -55,7 +55,7 @@ std::string difference(const CostTable& profile, const CostConditions& now,
     const auto known = std::ranges::find(profile.drafters, drafter.name, &DrafterCosts::name);
     if (known == profile.drafters.end())
       return fmt::format("it has no costs of the drafter {}", drafter.name);
-    // Shapes are compared too, because a drafter keeps its name when its checkpoint is replaced.
+    // A drafter keeps its name when its checkpoint is replaced, so shapes are compared too.
     const std::string shape = shape_text(drafter, target);
     if (!known->model.empty() && known->model != shape)
       return fmt::format("drafter {} was measured with the model {}; {} has {}", drafter.name,

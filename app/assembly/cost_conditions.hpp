@@ -20,8 +20,8 @@ struct ProfiledCosts {
   [[nodiscard]] bool profile_holds() const { return profile && fault.empty(); }
 };
 
-/// Describes the shape of the target for CostConditions::model, or of a draft model or a head's
-/// layer for DrafterCosts::model. Models with the same text count as equally costly. `compute`:
+/// Describes the shape of the target (for CostConditions::model), or of a draft model or a head's
+/// layer (for DrafterCosts::model). Models with the same text count as equally costly. `compute`:
 /// the dtype that the model computes in.
 [[nodiscard]] std::string shape_text(const ModelConfig& model, DType compute);
 
@@ -31,10 +31,10 @@ struct ProfiledCosts {
 
 /// Returns a text for the user that says why `profile` does not apply to a run; empty: it applies.
 /// A profile applies if it has the backend, instruction set, threads and model of `now`, if every
-/// group has the tensor-parallel degree of the profile, and if it has costs of every drafter. If
-/// the profile records a drafter's shape, the drafter must still have this shape. `degrees`: each
-/// tensor-parallel degree of the groups once. `target`: the dtype that the target computes in.
-/// `whose`: name of the run, e.g. "this run".
+/// group has the tensor-parallel degree of the profile, and if the profile has costs of each of
+/// `drafters`. If the profile records a drafter's shape, the drafter must have this shape.
+/// `degrees`: each tensor-parallel degree of the run's groups once. `target`: the dtype that the
+/// target computes in. `whose`: name of the run, e.g. "this run".
 [[nodiscard]] std::string difference(const CostTable& profile, const CostConditions& now,
                                      std::span<const int> degrees,
                                      std::span<const ConfiguredDrafter> drafters, DType target,

@@ -17,7 +17,7 @@
 namespace paceline::app {
 namespace {
 
-/// Share of the measuring time that goes to KV transfers.
+/// Share of the measuring time that goes to KV transfers if there are several groups.
 constexpr double kTransferShare = 0.1;
 
 /// Measures steps and drafts of the rank's group. Only the leader measures; members follow it.
@@ -66,7 +66,7 @@ CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget
   return measured;
 }
 
-/// Measures KV transfers between pairs of groups; nullopt: there is one group, or a transfer
+/// Measures KV transfers between pairs of groups; nullopt: there is only one group, or a transfer
 /// failed. All ranks get the same costs. `seconds`: this rank's proposal for the measuring time.
 std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, double seconds) {
   const policy::Placement& placement = rank.plan.layout.placement;
@@ -98,7 +98,7 @@ std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, dou
       for (std::size_t i = 0; i < values.size(); ++i) values[i] += theirs[i];
     }
   };
-  rank.mpi.barrier();  // sleeps, because spinning would slow down ranks that still measure
+  rank.mpi.barrier();  // sleeps, because spinning would slow down ranks that are not done yet
   // All ranks use the mean of `seconds` over the leaders that receive KV in this measurement.
   const bool knows = end.receives && placement.role(rank.mpi.rank()) == Role::verifier;
   std::vector<double> budget{knows ? seconds : 0, knows ? 1.0 : 0};
@@ -140,7 +140,7 @@ bool wants_costs(const Inputs& inputs, const Plan& plan) {
 
 namespace {
 
-/// The costs of this rank's own group, from the profile if it applies, otherwise measured.
+/// The costs of this rank's group, from the profile if it applies, otherwise measured.
 CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
   const Inputs& inputs = rank.inputs;
   const Plan& plan = rank.plan;
@@ -150,7 +150,7 @@ CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
                           plan.layout.groups() / inputs.config.engine.max_batch;
   if (plan.costs.profile_holds()) {
     CostTable table = *plan.costs.profile;
-    if (!table.transfer)  // the profile was measured with a single group
+    if (!table.transfer)  // for example because the profile was measured with a single group
       table.transfer = measure_transfers_of(rank, kTransferShare * budget.seconds);
     return table;
   }

@@ -24,8 +24,8 @@ DraftHistory read_kept(const io::RunConfig& config) {
   return std::filesystem::exists(path) ? io::read_draft_history(path) : DraftHistory();
 }
 
-/// Returns the history for a run with speculation.history: a record of kSuffixWithHistory, if any,
-/// takes the place of the record of "suffix".
+/// Returns the history for a run with speculation.history: the record of kSuffixWithHistory, if
+/// there is one, takes the place of the record of "suffix".
 DraftHistory with_earlier_steps(const DraftHistory& history) {
   if (!history.knows(kSuffixWithHistory)) return history;
   std::vector<DraftRecord> records;

@@ -30,20 +30,20 @@ bool is_beside(const Inputs& inputs) {
   return inputs.config.speculation.history == io::SpeculationSection::kBeside;
 }
 
-/// Path where runs of earlier steps are looked for. Call only if speculation.history is set.
+/// Path where the server looks for runs of earlier steps. Call only if speculation.history is set.
 std::string history_path(const Inputs& inputs) {
   if (!is_beside(inputs)) return *inputs.config.speculation.history;
   return std::filesystem::path(inputs.config.output.directory + "/..").lexically_normal();
 }
 
-/// Limit on the tokens of earlier responses that are read for one prompt. A rank works on at most
-/// max_batch prompts at a time, and half of its memory for suffix trees is for these responses.
+/// Limit on the tokens of earlier responses that are read for one prompt, if a rank works on
+/// max_batch prompts and half of its memory for suffix trees is for these responses.
 std::size_t most_history(const Inputs& inputs) {
   return suffix_drafter(inputs)->max_memory / 2 / inputs.config.engine.max_batch /
          draft::SuffixTree::kTokenBytes;
 }
 
-/// Makes the reader of earlier responses. It reads only responses to this server's own prompts.
+/// Makes the reader of earlier responses to the prompts that this server serves.
 std::unique_ptr<io::RunHistory> read_history(const Inputs& inputs,
                                              const std::vector<std::string>& contents,
                                              const std::vector<int>& servers, int rank) {

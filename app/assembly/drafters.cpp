@@ -36,8 +36,8 @@ namespace {
 /// Returns BestOfNPlan::tail_methods for a plan in which best-of-N is on.
 std::vector<std::int32_t> tail_methods(const Plan& plan) {
   const auto is_model = [](const PlannedDrafter& d) { return d.model != nullptr; };
-  // The last requests already get drafts from `first`. Drafter ranks mostly use their first
-  // drafter, and a verifier its first draft model.
+  // Freed ranks need not use this drafter, because the last requests get its drafts anyway: drafter
+  // ranks mostly use drafter 0, and a verifier mostly uses its first draft model.
   const auto first = plan.layout.drafters() > 0 ? plan.drafters.begin()
                                                 : std::ranges::find_if(plan.drafters, is_model);
   std::vector<std::int32_t> methods;
@@ -111,7 +111,7 @@ void require_chains(const Inputs& inputs, const Plan& plan) {
   if (draft_head(plan)->stop != nullptr) {
     throw UsageError(
         "speculation.drafters: a stop network judges trees, but a head on drafter ranks drafts "
-        "chains; expected no stop, or layout.drafters: 0");
+        "chains; remove the drafter's key stop, or set layout.drafters: 0");
   }
 }
 
@@ -152,10 +152,10 @@ speculation::DrafterRoster drafter_roster(const Plan& plan, const CostTable* cos
   for (const std::int32_t d : own_drafters(plan, Role::verifier)) {
     add(Kind::own, d, plan.drafters[d].name);
     if (plan.drafters[d].model == nullptr) continue;
-    // Given a cost profile, the first draft model is the best one by the draft ladder
+    // If a cost profile applies, the first draft model is the best one by the draft ladder
     // (draft_ladder.hpp). Only this model drafts for all requests. The others draft only in races
-    // and on trial. If two models drafted the same token, a step would cost the time of both
-    // (SpecActor, section 4.2: the initial selection is one method).
+    // and on trial. If two models drafted for every request, each step would cost the time of both
+    // (SpecActor, section 4.2, also selects one method at first).
     roster.back().reserved = plan.costs.profile_holds() && std::exchange(has_model, true);
   }
   for (const std::int32_t d : plan.best_of_n.tail_methods)

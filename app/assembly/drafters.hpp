@@ -29,8 +29,8 @@ struct PlannedDrafter {
 
 /// How ranks that have no requests left ("freed ranks") help other groups (SpecActor's best-of-N).
 struct BestOfNPlan {
-  /// Whether groups race: a group without requests also generates a response of another group, but
-  /// with another drafter. Races need best_of_n, at least two groups and race_methods above 1.
+  /// Whether groups race: a group without requests generates a response that another group also
+  /// generates, with another drafter. Races need best_of_n, two groups and race_methods above 1.
   bool races = false;
   int race_methods = 0;  ///< races use the first `race_methods` entries of drafter_roster()
   /// Indices of the draft models with which freed ranks may draft for the last requests of a group
@@ -57,31 +57,32 @@ struct BestOfNPlan {
 [[nodiscard]] speculation::StopRecorderOptions stop_recording(
     const io::SpeculationSection& settings);
 
-/// Whether ranks of this role have the draft models. Drafter ranks have them. Verifiers have them
-/// if the layout has no drafter ranks.
+/// Whether the draft models, if the plan has any, are on ranks of this role: on drafter ranks, and
+/// on verifiers if the layout has no drafter ranks.
 [[nodiscard]] bool has_draft_models(const Plan& plan, Role role);
 /// The plan's draft head; null: no drafter is a head. A plan has at most one.
 [[nodiscard]] const DraftHead* draft_head(const Plan& plan);
-/// Layers of the target whose features the head reads (feature_layers()); empty: there is no head.
+/// Layers of the target from which the head reads features (feature_layers()); empty: no head.
 [[nodiscard]] std::vector<std::int32_t> read_layers(const Inputs& inputs, const Plan& plan);
 /// Whether the plan has a head with an embedding table of its own.
 [[nodiscard]] bool has_own_embeddings(const Plan& plan);
 /// Greatest length, in tokens, of a path that a draft model or head is asked for.
 [[nodiscard]] int longest_draft(const Inputs& inputs, const Plan& plan);
-/// Bytes of the target's features that the head reads for one token.
+/// Bytes of the target's features that the head reads for one token; 0: there is no head.
 [[nodiscard]] std::uint64_t feature_row_bytes(const Inputs& inputs, const Plan& plan);
-/// Whether ranks of this role have the head. If the layout has drafter ranks and the plan has no
-/// draft model, drafter ranks have the head. Otherwise verifiers have it.
+/// Whether ranks of this role have the plan's head. Drafter ranks have the head if the layout has
+/// drafter ranks and the plan has no draft model. Otherwise verifiers have the head.
 [[nodiscard]] bool has_head(const Plan& plan, Role role);
 /// Throws UsageError if drafter ranks have a head that must draft trees, because it has a stop
-/// network or its trees are to be recorded. Drafter ranks draft only chains.
+/// network or its trees are to be recorded. With a head, drafter ranks draft only chains.
 void require_chains(const Inputs& inputs, const Plan& plan);
-/// Indices of a rank's own drafters. `place`: a drafter rank's entry in the placement, else null.
+/// Indices of a rank's own drafters in plan.drafters. `role`: verifier or drafter. `place`: a
+/// drafter rank's entry in the placement; null: the rank is a verifier, or uses no single drafter.
 [[nodiscard]] std::vector<std::int32_t> own_drafters(const Plan& plan, Role role,
                                                      const policy::DrafterPlace* place = nullptr);
 /// Makes a verifier's roster, without the drafter objects. If the layout has drafter ranks, one
 /// entry for all of them comes first. The verifier's own drafters follow, then an entry for each of
-/// tail_methods. `costs`: null, or a table with costs of some or all of the drafters.
+/// tail_methods. `costs`: table that fills RosterEntry::costs; null: costs stay unknown.
 [[nodiscard]] speculation::DrafterRoster drafter_roster(const Plan& plan,
                                                         const CostTable* costs = nullptr);
 /// Names of the roster's entries.

@@ -42,8 +42,8 @@ io::RunConfig read_config(const fabric::MpiEnvironment& mpi, const RunArguments&
 
 namespace {
 
-/// Throws UsageError if no token can be sampled at the start of a response. Before a response has
-/// sampling.min_tokens tokens, tokens that end a response are banned.
+/// Throws UsageError if sampling.min_tokens leaves no token that can be sampled first. Before a
+/// response has sampling.min_tokens tokens, tokens that end a response are banned.
 void require_way_on(const Inputs& inputs) {
   const SamplingParams& sampling = inputs.config.sampling;
   if (sampling.min_tokens == 0 ||
@@ -96,8 +96,8 @@ ModelCheckpoint read_target(const io::RunConfig& config, bool plans,
   return target;
 }
 
-/// Reads the settings by which pictures become input of the target. If this fails, the reason goes
-/// to media_refusal, and only prompts with pictures fail.
+/// Reads the settings by which pictures become input of the target. If they are missing or wrong,
+/// media_refusal gets the reason, and only prompts with pictures fail.
 void read_picture_processor(Inputs& inputs) {
   const std::optional<VisionConfig>& vision = inputs.target.config.vision;
   if (!vision) return;
@@ -258,7 +258,7 @@ void forget_generation(io::RunConfig& config) {
   config.sampling.keep_masks = false;
 }
 
-/// Sets the size of the run's largest picture. Throws DataError if the model cannot read a picture.
+/// Sets the size of the run's largest picture. Throws DataError if pictures do not fit the model.
 void take_pictures(Inputs& inputs, const io::StoredRun& run) {
   const std::optional<VisionConfig>& vision = inputs.target.config.vision;
   const auto is_place = [&](TokenId id) { return vision && id == vision->image_token; };

@@ -25,21 +25,21 @@ namespace paceline::app {
 
 class Standing;
 
-/// The tokenizer, which turns text into tokens and back. Prompts of token ids need none.
+/// The tokenizer, or the reason why there is none. Prompts of token ids need no tokenizer.
 struct LoadedTokenizer {
   enum class State : std::uint8_t {
     read,
     absent,
-    unreadable,  ///< the tokenizer's files are broken or not supported
+    unreadable,  ///< files of a tokenizer are there, but broken or not supported
   };
   std::shared_ptr<const io::Tokenizer> tokenizer;  ///< null unless `state` is `read`
   State state = State::read;
-  std::string absence;  ///< why there is no tokenizer; empty: there is one
+  std::string absence;  ///< why `tokenizer` is null; empty if it is not
 };
 
 /// Sizes of the job's requests, from which the job is planned.
 struct RequestSizes {
-  std::size_t responses = 0;          ///< number of all responses
+  std::size_t responses = 0;          ///< number of responses, finished ones included
   std::int32_t longest_prompt = 0;    ///< tokens
   std::int32_t longest_sequence = 0;  ///< tokens, prompt and response
   double mean_max_tokens = 0;         ///< limit on a response's tokens, averaged over prompts
@@ -60,7 +60,7 @@ struct Inputs {
   std::vector<ConfiguredDrafter> drafters;
   RequestSizes sizes;
   bool given = false;          ///< responses are given (`paceline score`); none is generated
-  bool gives_routing = false;  ///< each given token comes with the experts that it used
+  bool gives_routing = false;  ///< given tokens use the experts that the given run recorded
 
   io::PromptSet prompts;              ///< empty except on rank 0
   std::vector<std::string> subjects;  ///< [prompts] text for scoring (ground_truth.hpp)
@@ -94,29 +94,29 @@ struct Inputs {
 
 /// Reads the configuration file, with the overrides and the output directory of the command line.
 [[nodiscard]] io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose);
-/// Reads the configuration on every rank, and makes limits.stall the longest time for which a rank
-/// may be silent (set_patience()). Collective; throws JobEnded.
+/// Reads the configuration on every rank. From then on, a rank counts as stopped if it is silent
+/// for limits.stall seconds (set_patience()). Collective; throws JobEnded.
 [[nodiscard]] io::RunConfig read_config(const fabric::MpiEnvironment& mpi,
                                         const RunArguments& arguments, io::Purpose purpose);
 
 /// Reads and checks the inputs of a run. `standing`: results that the job keeps from step to step.
-/// `plans`: the run is only planned, so its weights and tokenizers may be absent. Collective;
+/// `plans`: the run is only planned, so its weights and tokenizer may be absent. Collective;
 /// throws JobEnded.
 [[nodiscard]] Inputs read_inputs(const fabric::MpiEnvironment& mpi, io::RunConfig config,
                                  Standing& standing, bool plans = false);
 
-/// Reads the inputs for computing log-probabilities of a finished run's responses. Settings for
-/// generating responses and for rewards are ignored. `gives_routing`: value for Inputs. Collective.
-/// Throws JobEnded, with the code of DataError if the model cannot have generated the responses.
+/// Reads the inputs for computing log-probabilities of a finished run's responses. Ignores settings
+/// that only generation needs, such as drafters and rewards. `gives_routing`: value for Inputs.
+/// Collective. Throws JobEnded, with DataError's code if the model cannot have sampled a response.
 [[nodiscard]] Inputs read_given(const fabric::MpiEnvironment& mpi, io::RunConfig config,
                                 const io::StoredRun& run, bool gives_routing);
 
 /// The directory of the tokenizer and the chat template, by default the directory of the weights.
-/// generation_config.json is also read from it if the directory of the weights has none.
+/// If the directory of the weights has no generation_config.json, this directory's is read.
 [[nodiscard]] const std::string& tokenizer_directory(const io::RunConfig& config);
 
-/// Reads the chat template of a directory. A template that cannot be read or is not supported gives
-/// an error only when it is used.
+/// Reads the chat template of a directory. A template with an error, or of an unsupported kind,
+/// makes only calls that use the template fail.
 [[nodiscard]] io::ChatTemplate read_chat_template(const std::string& directory);
 
 /// Throws UsageError if the tokenizer is absent, and DataError if it is unreadable. `what`: the
@@ -124,12 +124,12 @@ struct Inputs {
 void require_tokenizer(const Inputs& inputs, const char* what);
 
 /// Reads the configured tokenizer for the target's vocabulary. Throws DataError if model.tokenizer
-/// names a directory without a tokenizer, or if the tokenizer does not fit the vocabulary.
+/// names a directory without a supported tokenizer, or if the tokenizer does not fit the target.
 [[nodiscard]] LoadedTokenizer read_tokenizer(const io::RunConfig& config, const ModelConfig& target,
                                              Standing& standing);
 
 /// Reads the prompt file with the target's tokenizer and context. Sets Inputs::prompts, sizes and
-/// ends.turn. `plans`: token counts are estimated if there is no tokenizer. Throws as
+/// ends.turn. `plans`: token counts are estimated if the tokenizer is absent. Throws as
 /// io::read_prompts() does, and UsageError if the settings leave no room for a prompt or response.
 void read_prompts(Inputs& inputs, bool plans);
 

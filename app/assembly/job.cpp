@@ -24,7 +24,8 @@ namespace {
 constexpr int kFaultTag = 1;
 constexpr int kSavedTag = 2;
 
-/// Longest wait for saves. If the file system hangs, saves hang too, and the job ends without them.
+/// Longest wait of rank 0 for saves, and of another rank for rank 0 to end the job. If the file
+/// system hangs, saves hang too, and the job ends without them.
 constexpr std::chrono::seconds kSavePatience(5);
 
 /// Calls `done` until it returns true, or until kSavePatience has passed.
@@ -90,7 +91,7 @@ Fault current_fault() {
   } catch (const std::filesystem::filesystem_error& error) {
     return {ExitCode::io, error.path1().string() + ": " + error.code().message()};
   } catch (const std::system_error& error) {
-    // fmt::print throws this error if standard output takes no more.
+    // fmt::print throws this error if it cannot write to standard output.
     return std::ferror(stdout) != 0
                ? Fault{ExitCode::io, "cannot write to standard output"}
                : Fault{ExitCode::internal, std::string("internal fault: ") + error.what()};

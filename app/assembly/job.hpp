@@ -22,20 +22,20 @@ struct Fault {
 /// Describes the exception that is being handled.
 [[nodiscard]] Fault current_fault();
 
-/// Thrown by together() when the message is printed. Ends the job, or a resident job's step.
+/// Thrown by together() when a rank has printed the message. Ends the job or a resident job's step.
 struct JobEnded {
   ExitCode code;
   std::string message;
 };
 
-/// Runs `step` on every rank. If `step` throws on some ranks, the rank whose fault has the highest
-/// exit code prints its message. Every rank then throws JobEnded with this code and message.
+/// Runs `step` on every rank. If `step` throws on some ranks, the lowest rank with the highest exit
+/// code prints its message. Every rank then throws JobEnded with this code and message.
 /// Collective; for the start and the end of a run. If `step` makes a collective call, nothing
 /// before the call may throw on some ranks only, because the other ranks would wait forever.
 void together(const fabric::MpiEnvironment& mpi, const std::function<void()>& step);
 
-/// Prints the fault and aborts all ranks, whatever they are doing. If several threads call this
-/// function, only the first one prints and aborts; the others wait for the process to end.
+/// Prints the fault and aborts all ranks, whatever they are doing. If another thread of this
+/// process is ending the job already, this function only waits for the process to end.
 [[noreturn]] void abort_job(const fabric::MpiEnvironment& mpi, const Fault& fault);
 
 /// Like abort_job(), for faults after which printing may hang too, for example on a file system. If
@@ -54,7 +54,7 @@ class FaultDesk {
   /// few seconds. If rank 0 does not, this rank ends the job. No destructor that waits for other
   /// ranks may run before this call.
   [[noreturn]] void report(const Fault& fault, const std::function<void()>& save);
-  /// Ends the job if another rank has reported a fault. To be called often on rank 0.
+  /// Ends the job if another rank has reported a fault. Call it often, and on rank 0 only.
   void watch();
 
  private:

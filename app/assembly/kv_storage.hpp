@@ -1,5 +1,5 @@
 // A rank's part of the KV pool on a real machine. The pool keeps the KV of waiting requests in host
-// memory and on disk.
+// memory and, if kv_pool.disk is set, on disk.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct KvPart {
 };
 
 /// Callbacks to the rank that owns the store. The threads that copy KV call `wake` when a copy has
-/// ended. The rank's own thread calls `warn`.
+/// ended or failed. The rank's own thread calls `warn`.
 struct KvStorageEvents {
   std::function<void()> wake;
   std::function<void(const std::string&)> warn;
@@ -35,7 +35,7 @@ struct KvStorageEvents {
 /// A rank's store. Destroy it after its users, but before the KV memory whose blocks it copies.
 struct KvStorage {
   std::unique_ptr<kv::HostTiers> tiers;
-  std::unique_ptr<kv::Store> store;  ///< null: there is no pool
+  std::unique_ptr<kv::Store> store;  ///< null: the rank has no part in the pool
 };
 
 /// Makes the store for KV blocks of `shape`. If no file can be made on the disk, warns, and the

@@ -125,8 +125,8 @@ BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuLi
   return choice;
 }
 
-// Chooses the backend for a machine with stated GPUs. If the command line states them, they are
-// used even if never measured. If only Slurm states them, the rules of a real job decide.
+// Chooses the backend for a planned machine whose GPUs are stated. If the command line states them,
+// they are used even if never measured. If only Slurm states them, the rules of a real job decide.
 BackendChoice choose_elsewhere(const fabric::MpiEnvironment& mpi, const io::EngineSection& engine,
                                std::span<const fabric::RankFacts> facts,
                                const PlannedMachine& machine) {

@@ -27,7 +27,7 @@ struct BackendChoice {
   [[nodiscard]] bool on_device() const { return device >= 0; }
 };
 
-/// Chooses the backend by engine.backend, engine.isa and `facts`, the hardware of each rank.
+/// Chooses the backend by engine.backend, engine.isa and `facts`, which describe each rank's host.
 /// `planned`: the machine to plan for, or null. If `planned` says nothing about GPUs, the present
 /// machine's GPUs are assumed. Collective; a UsageError is thrown on all ranks.
 [[nodiscard]] BackendChoice choose_backend(const fabric::MpiEnvironment& mpi,

@@ -28,7 +28,7 @@ class WeightStore;
     std::shared_ptr<const kernels::Embedding> embedding, std::int32_t which);
 
 /// Makes the speculator of one verifier. Returns null if the roster is empty. `roster`: the
-/// verifier's drafters, already made. `costs`: costs of steps and drafts.
+/// verifier's drafters, already made. `costs`: costs of steps; costs of drafts are in the roster.
 [[nodiscard]] std::unique_ptr<speculation::Speculator> make_speculator(
     const Inputs& inputs, const Plan& plan, speculation::DrafterRoster roster, CostTable costs,
     const Clock& clock);

@@ -12,10 +12,13 @@
 namespace paceline::app {
 namespace {
 
-/// Returns the tokenizer file of model.tokenizer, which decides where stop strings match; "" if
-/// there are no stop strings or model.tokenizer is not set.
+/// Returns the text of model.tokenizer's tokenizer file, which decides where stop strings match; ""
+/// if neither the run nor a prompt has stop strings, or model.tokenizer is not set.
 std::string deciding_tokenizer(const Inputs& inputs) {
-  if (!inputs.config.model.tokenizer || inputs.config.sampling.stop_strings.empty()) return "";
+  const std::set<std::string>& own = inputs.prompts.fields.honoured;
+  const bool stops = !inputs.config.sampling.stop_strings.empty() || own.contains("stop_strings") ||
+                     own.contains("stop");
+  if (!inputs.config.model.tokenizer || !stops) return "";
   const io::TokenizerFiles files = io::TokenizerFiles::read(*inputs.config.model.tokenizer);
   return files.tokenizer ? *files.tokenizer : files.tiktoken.value_or("");
 }

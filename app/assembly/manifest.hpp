@@ -1,4 +1,4 @@
-// Makes the manifest of a run, which identifies the run in the output directory.
+// Makes a run's manifest, the record in the output directory that identifies the run.
 #pragma once
 
 #include "app/assembly/inputs.hpp"
@@ -7,10 +7,10 @@
 
 namespace paceline::app {
 
-/// Which layers have experts, how many such a layer has, and how many a token uses; empty: none.
+/// The layers with experts, and how many experts such a layer has and a token uses; empty: none.
 [[nodiscard]] io::RoutingShape routing_shape(const ModelConfig& config);
 
-/// Makes the manifest. Reads weights for the model's fingerprint. Call on rank 0.
+/// Makes the manifest, without `begun`. Reads weights for the model's fingerprint. Call on rank 0.
 [[nodiscard]] io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend);
 
 /// Sets the manifest's fields about prompts, sampling, conversations, dynamic sampling and the

@@ -37,8 +37,9 @@ namespace paceline::app {
 namespace {
 
 // Bytes of a step's logits on a rank. A request has a row for its next token and a row for each
-// token of its draft. In a group of several ranks, a rank has its part of the vocabulary for all
-// rows, and the whole vocabulary for its share of the rows.
+// token of its draft. In `paceline score`, each token of a prefill chunk has a row. In a group of
+// several ranks, a rank has its part of the vocabulary for all rows, and the whole vocabulary for
+// its share of the rows.
 std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t memory_per_rank) {
   const engine::ExecutorLimits most = executor_limits(inputs, plan);
   const std::int64_t rows = std::int64_t{most.max_batch} * (1 + most.max_draft);
@@ -134,7 +135,7 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   return bytes;
 }
 
-/// Full batches that each drafter rank drafts for, rounded up; 1: there are no drafter ranks.
+/// Full batches that each drafter rank drafts for, rounded up; 1 if there are no drafter ranks.
 std::int64_t batches_per_drafter(const Plan& plan) {
   const int drafters = plan.layout.drafters();
   return drafters == 0 ? 1 : (plan.layout.groups() + drafters - 1) / drafters;
@@ -311,8 +312,8 @@ std::uint64_t log_memory(const Inputs& inputs, const Plan& plan) {
 
 namespace {
 
-/// Advises the user how to give a rank more memory, or how to make it need less.
-/// In a simulation it names only settings that the simulation would accept.
+/// Advises the user how to give a rank more memory, or how to make the rank need less. In a
+/// simulation, the advice names only settings that the simulation would accept.
 std::string remedy(const Inputs& inputs, bool on_device) {
   if (inputs.priced) {
     const io::SimulationSection& simulation = inputs.config.simulation;

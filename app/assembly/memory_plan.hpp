@@ -16,28 +16,28 @@ struct Inputs;
 struct Machine;
 struct Plan;
 
-/// Bytes of a rank's memory, by use. On a device, logits of drafters count in `device_buffers`.
+/// Bytes of a verifier's memory, by use. On a device, `device_buffers` includes drafters' logits.
 struct MemoryUse {
-  std::uint64_t weights = 0;         ///< packed weights, including draft models and heads
-  std::uint64_t logits = 0;          ///< logits of the target and, on a host, of a head
+  std::uint64_t weights = 0;         ///< all packed weights, on the rank that has the most
+  std::uint64_t logits = 0;          ///< logits of the target and, on a real host, of a head
   std::uint64_t device_buffers = 0;  ///< embeddings and other buffers; 0 on a host
   std::uint64_t features = 0;        ///< features kept for the head, always in host memory
   std::uint64_t pictures = 0;        ///< output rows and buffers of the vision tower
-  std::uint64_t kv = 0;              ///< KV of the target, draft models and heads
+  std::uint64_t kv = 0;              ///< KV of the target and of the verifier's own drafters
 
   [[nodiscard]] std::uint64_t beside_kv() const {
     return weights + logits + device_buffers + features + pictures;
   }
 };
 
-/// How a rank's memory is used, how many KV blocks it has, and the size of its KV pool.
+/// A rank's memory: its uses, its KV blocks, and its part of the KV pool.
 struct MemoryPlan {
   MemoryUse use;
   policy::KvPlan kv;  ///< the target's KV on each rank of a group
-  /// KV blocks that a group gains while its draft models are not in use and lend the memory of
-  /// their KV and of weights for which lends() is true (speculation.elastic_memory).
+  /// KV blocks that a group gains while its draft models lend the memory of their KV, and of the
+  /// weights for which lends() is true (speculation.elastic_memory); 0: they lend none.
   std::int32_t kv_gain = 0;
-  std::vector<std::int32_t> draft_blocks;  ///< [drafters] KV blocks of each drafter on a rank
+  std::vector<std::int32_t> draft_blocks;  ///< [drafters] KV blocks on each rank with the drafter
   policy::KvPoolPlan kv_pool;              ///< host memory for KV of requests that wait
 };
 
@@ -55,7 +55,7 @@ struct DrafterMemory {
 /// Estimates how many bytes of host memory the texts of lookup drafters (n-grams, suffix trees)
 /// take at most on a rank of this role. Most runs need less, so plans do not reserve this memory.
 [[nodiscard]] std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role);
-/// Limit on the bytes that a draft server takes for the responses that it holds; 0: no servers.
+/// Estimates how many bytes a draft server takes at most for its responses; 0: no servers.
 [[nodiscard]] std::uint64_t log_memory(const Inputs& inputs, const Plan& plan);
 
 /// Limit on the rows of the vision tower's output that a rank keeps; 0: no prompt has pictures.

@@ -55,9 +55,9 @@ void require_supported(const Inputs& inputs, const std::string& backend) {
   }
 }
 
-/// Reads engine.profile on rank 0 for all ranks. If the profile was measured under other
-/// conditions, `fault` says what differs, and the profile is not used, because wrong costs slow a
-/// run down. Only rank 0's number of threads is compared. `placement`: the first layout's.
+/// Reads engine.profile on rank 0 for all ranks. If the profile was measured under other conditions
+/// or lacks a drafter, `fault` says so, and the profile is not used, because wrong costs slow a run
+/// down. Only rank 0's number of threads is compared. `placement`: the first layout's.
 ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                            const Machine& machine, const policy::Placement& placement) {
   ProfiledCosts costs;

@@ -51,17 +51,17 @@ struct Plan {
                               const Machine& machine);
 
 /// Gives ranks their roles. `degree`: the groups' tensor-parallel degrees if layout.verifier_tp is
-/// `auto`; if this list is empty, the ranks' memory decides. `drafters`: number of drafter
-/// ranks. `drafters_reason`: why this number; empty: layout.drafters sets it. Throws as
-/// policy::plan_layout() does.
+/// `auto`; if this list is empty, the ranks' memory decides. `drafters`: number of drafter ranks;
+/// absent: none. `drafters_reason`: why this number; empty: the user has set it, or there are none.
+/// Throws as policy::plan_layout() does.
 [[nodiscard]] policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
                                      const std::vector<std::int32_t>& degree,
                                      std::optional<int> drafters,
                                      const std::string& drafters_reason);
 
-/// Makes a whole plan. The caller has made its parts `costs`, `tail_groups` and `speculation`.
-/// `degree`: as in lay_out(). Throws UsageError if memory is too small, if more draft servers are
-/// asked for than there are ranks, or if drafter ranks would draft trees.
+/// Makes a plan from its parts `costs`, `tail_groups` and `speculation`. `degree`: as in lay_out().
+/// Throws as lay_out() does, and UsageError if memory is too small, if more draft servers are asked
+/// for than there are ranks, or if drafter ranks would draft trees.
 [[nodiscard]] Plan complete_plan(const Inputs& inputs, const Machine& machine,
                                  const std::vector<std::int32_t>& degree, ProfiledCosts costs,
                                  TailGroups tail_groups, SpeculationChoice speculation);

@@ -82,7 +82,7 @@ std::string roles_explained(const policy::Placement& placement) {
   bool spare = false;
   for (int rank = 0; rank < placement.ranks; ++rank)
     spare = spare || placement.role(rank) == Role::spare;
-  if (spare) text += "  a spare rank has no role and stays idle\n";
+  if (spare) text += "  a spare rank has no role and is idle at the start\n";
   return text;
 }
 

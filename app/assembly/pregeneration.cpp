@@ -31,7 +31,7 @@ bool is_of_use(const io::RunConfig& next, const io::RunConfig& now) {
 }
 
 /// Reads the inputs that the next step's requests need, with the present step's model. Leaves the
-/// prompts empty if pregeneration is of no use, or if the prompts are not in a file.
+/// prompts empty if pregeneration is of no use, or if the prompts are not in a regular file.
 Inputs read_next(const RunArguments& arguments, const Inputs& now) {
   Inputs next;
   next.config = read_config(arguments, io::Purpose::run);
@@ -63,7 +63,7 @@ void complete(RequestSampling& own, const Inputs& next) {
 }
 
 /// Opens or makes the directory for pregenerated texts. Deletes it first if its texts were made
-/// under another manifest. Throws IoError if the directory holds anything else.
+/// under another manifest. Throws IoError if it holds another manifest's finished run, or no run.
 std::unique_ptr<io::RunDirectory> open_directory(const std::string& path,
                                                  const io::RunManifest& manifest,
                                                  std::span<const Prompt> prompts) {
@@ -74,8 +74,9 @@ std::unique_ptr<io::RunDirectory> open_directory(const std::string& path,
   return std::make_unique<io::RunDirectory>(path, manifest, prompts, true);
 }
 
-/// Removes responses to prompts with pictures. Limits each prompt and response to the length of the
-/// present step's longest sequence, where the rotary table ends, and removes pairs of this length.
+/// Removes responses to prompts with pictures. Limits a prompt and its response together to the
+/// length of the present step's longest sequence, where the rotary table ends. Removes responses
+/// that have reached this limit.
 void keep_possible(const Inputs& now, std::vector<Prompt>& prompts, std::vector<Trajectory>& work) {
   const std::int32_t longest = now.sizes.longest_sequence;
   const auto room = [&](const Prompt& prompt) {
@@ -118,7 +119,6 @@ std::vector<Admission> UpcomingStep::take(std::size_t most) {
   return taken;
 }
 
-/// Waits for the next step's request or announcement, and reads it. Runs on a thread of its own.
 void UpcomingStep::search(const std::stop_token& stop) {
   constexpr std::chrono::milliseconds kPause(500);
   try {

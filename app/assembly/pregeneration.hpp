@@ -30,20 +30,20 @@ namespace paceline::app {
 struct ResidentStep {
   RunArguments job;    ///< arguments with which the job was started
   std::string folder;  ///< folder of --watch (io/steps/step_folder.hpp)
-  std::string name;    ///< name of the present step
+  std::string name;
 };
 
 /// Finds the next step's request file, or its announcement (StepFolder::upcoming), and reads the
 /// step's prompts. The first take() starts a thread for this search. Pregenerated texts go to a run
-/// directory (StepRequest::ahead). Texts that an earlier job left there are continued. The request
-/// file stays, because the next step reads it again. If the file or the prompts cannot be read,
-/// this class only warns, and the next step reports the error. Prompts with pictures are left out.
-/// A prompt and its response may together be as long as the present step's longest sequence; pairs
-/// that have this length already are left out. Lives on rank 0.
+/// directory (StepRequest::ahead). Texts that an earlier job left there are continued if they have
+/// the same manifest. The file stays, because the next step needs it. If the file or the prompts
+/// cannot be read, this class only warns, because the next step reports errors of its request.
+/// Prompts with pictures are left out. A prompt and its response may together be as long as the
+/// present step's longest sequence; pairs of this length or more are left out. Lives on rank 0.
 class UpcomingStep final : public UpcomingRequests {
  public:
   /// `now`, `manifest`: inputs and manifest of the present step. `wake`: called by the search
-  /// thread when take() has requests to give. References must outlive this object.
+  /// thread when it has read the next step's requests. References must outlive this object.
   UpcomingStep(const ResidentStep& step, const Inputs& now, const io::RunManifest& manifest,
                std::function<void()> wake);
   /// If the search thread is reading a file, waits until it has finished.
@@ -67,7 +67,7 @@ class UpcomingStep final : public UpcomingRequests {
   std::condition_variable_any stopped_;
   std::vector<Prompt> prompts_;     ///< prompts of the next step
   std::uint64_t seed_ = 0;          ///< seed of the next step
-  std::deque<Trajectory> waiting_;  ///< responses that take() has not given yet, by prompt
+  std::deque<Trajectory> waiting_;  ///< responses for take() to return, prompt by prompt
   PregeneratedRun run_;
   std::unique_ptr<io::RunDirectory> directory_;
   std::jthread thread_;  ///< the last member, so it is joined before others are destroyed

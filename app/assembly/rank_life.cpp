@@ -55,7 +55,7 @@ engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, int
           .context = inputs.target.config.max_position,
           .growth = plan.leases.growth,
           .turn_tokens = converses ? turn_tokens(inputs) : 0,
-          // A head needs the target's features of whole prompts, so prompts share no beginnings.
+          // A head needs the target's features of whole prompts. Shared KV would bring none.
           .share_prefixes = read_layers(inputs, plan).empty(),
           .picture_merge =
               inputs.sizes.largest_picture > 0 ? inputs.target.config.vision->tower->merge : 0,
@@ -83,8 +83,8 @@ std::vector<int> members_of(const GroupRanks& group) {
   return members;
 }
 
-/// Seconds that a call of the first draft model among `drafters` takes, by number of rows.
-/// Empty if there is no draft model, if costs are not known, or if speculation.outcomes is off.
+/// Seconds in which the first draft model among `drafters` drafts a token for each row, by number
+/// of rows. Empty if there is none, if no profile has its costs, or if speculation.outcomes is off.
 CostCurve draft_calls(const Inputs& inputs, const Plan& plan,
                       std::span<const std::int32_t> drafters) {
   if (!inputs.config.speculation.outcomes) return {};
@@ -97,7 +97,7 @@ CostCurve draft_calls(const Inputs& inputs, const Plan& plan,
   return {};
 }
 
-/// Seed of a test's random choice of the branches to draft (outcomes.hpp); 0: costs decide.
+/// Seed with which a test draws numbers of branches to draft (outcomes.hpp); 0: costs decide.
 std::uint64_t outcome_seed(const io::TestSection& test, int rank) {
   return test.shuffles(io::Shuffle::outcomes) ? test.seed * 1000 + rank + 1 : 0;
 }
@@ -355,7 +355,6 @@ void RankLife::begin() {
   place_ = make_place();
 }
 
-/// Gives the rank its role in a new placement. Never waits for another rank.
 void RankLife::take(policy::Placement placement) {
   const double start = machine_.clock().now();
   const double loading = machine_.loading_seconds();  // seconds for earlier roles

@@ -24,8 +24,9 @@ class RankLife final : public protocol::Participant {
   /// Whether the rank has sent its summary.
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] const policy::Placement& placement() const { return placement_; }
-  /// Numbers of tried and accepted tokens of the rank's own drafters, by index in Plan::drafters.
-  /// The last element is for suffix drafters that had responses of earlier steps for most drafts.
+  /// [drafters + 1] Tried and accepted tokens of the rank's own drafters in ended roles, by index
+  /// in Plan::drafters. A role's suffix drafter counts in the last element instead if it had
+  /// responses of earlier steps for most drafts.
   [[nodiscard]] std::span<const DraftTally> drafts() const { return drafts_; }
 
  private:

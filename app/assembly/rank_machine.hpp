@@ -28,17 +28,18 @@ class RankMachine {
   [[nodiscard]] virtual Mailbox& mailbox() = 0;
   [[nodiscard]] virtual TelemetrySink& telemetry() = 0;
 
-  /// Replaces weights, engine and KV by what the rank needs for its role in `placement`. Not called
-  /// for the rank's first role. Never waits for another rank.
+  /// Replaces weights, engine and KV by those that the rank needs for its role in `placement`.
+  /// RankLife calls it for each role but the first. Never waits for another rank.
   virtual void take(const policy::Placement& placement) = 0;
-  /// Seconds spent loading weights so far, at the start and in take().
+  /// Seconds spent loading weights so far; 0 in a simulation.
   [[nodiscard]] virtual double loading_seconds() const = 0;
 
   // Only a rank in a verifier group may use the next four functions.
   [[nodiscard]] virtual engine::StepRunner& runner() = 0;
   [[nodiscard]] virtual const engine::KvMemory& kv() const = 0;
   [[nodiscard]] virtual roles::KvShare& kv_share() = 0;
-  /// Costs of steps and drafts in groups of degree `tp`; empty if no policy asks for them.
+  /// Costs of steps, drafts and KV moves in groups of degree `tp`. In a real job they are empty if
+  /// no policy reads them.
   [[nodiscard]] virtual const CostTable& costs(int tp) const = 0;
 
   /// Returns drafter `index` of Plan::drafters, which must be one of own_drafters(). Call at most
@@ -49,7 +50,7 @@ class RankMachine {
   /// The sink for a verifier's responses.
   [[nodiscard]] virtual TrajectorySink& trajectories() = 0;
 
-  /// The sink for texts that a verifier generates for the next training step; null: they are lost.
+  /// The sink for texts that a verifier generates for the next training step; null: none are kept.
   [[nodiscard]] virtual TrajectorySink* pregenerated(const PregeneratedRun& /*run*/) {
     return nullptr;
   }
@@ -59,7 +60,8 @@ class RankMachine {
   virtual void sleep(double seconds) = 0;
   /// Writes unsaved results to disk. Called after the rank's last role.
   virtual void close() = 0;
-  /// Sets the fields of `summary` about traffic, loading, writing and memory.
+  /// Sets fields of `summary` about traffic and memory and, in a real job, loading and writing.
+  /// `summary` must have the rank's role.
   virtual void account(RankSummary& summary) const = 0;
 };
 

@@ -52,7 +52,7 @@ class SignalRelay {
   bool told_ = false;
 };
 
-/// Waits for at most `seconds` when roles are over: sends queued messages, and drops received ones.
+/// Sends queued messages and drops received ones for at most `seconds`, after the rank's last role.
 void rest(Mailbox& mailbox, double seconds) {
   (void)mailbox.wait(seconds);
   while (mailbox.poll()) {
@@ -94,7 +94,7 @@ class Rank final : public RankMachine {
     together(mpi, [&] { share_kv(placement); });
   }
 
-  /// Gets the costs of steps, drafts and KV moves. Measures unknown costs. Collective.
+  /// Gets the costs that policies read (costs_of_run()). Collective.
   void get_costs(const fabric::MpiEnvironment& mpi, Standing& standing) {
     costs_ = standing.costs({mpi, inputs_, plan_, *compute_, kv_share_.get(), mailbox_, clock_},
                             attempt_.responses);
@@ -102,7 +102,7 @@ class Rank final : public RankMachine {
   /// Moves new rewards from the scorer to the shard. Does so every output.flush_seconds seconds or,
   /// if the coordinator waits for rewards (dynamic sampling), more often.
   void keep_rewards();
-  /// Waits for missing rewards after the end of generation. Collective.
+  /// After generation, waits for missing rewards and closes the shard. Collective.
   ScoringReport finish_rewards(const fabric::MpiEnvironment& mpi);
   /// Closes the shard after a fault, so that finished responses are on disk.
   void save() { shard_.reset(); }
@@ -168,7 +168,7 @@ class Rank final : public RankMachine {
   std::unique_ptr<TrajectorySink> sink_;      ///< null: responses go to shard_ directly
   std::unique_ptr<Environment> environment_;  ///< set with shard_, if responses are conversations
   std::unique_ptr<PregeneratedShard> pregenerated_;  ///< set at the first call of pregenerated()
-  double rewards_kept_ = 0;  ///< when the scorer was last asked for new rewards
+  double rewards_kept_ = 0;  ///< clock time of the last move of rewards, in seconds
   std::unique_ptr<Compute> compute_;
   engine::KvMemory kv_;                       ///< empty unless the rank is in a verifier group
   KvStorage kv_storage_;                      ///< empty unless the rank is in a verifier group
@@ -218,7 +218,7 @@ void Rank::keep_rewards() {
   if (rewards_choose_prompts() && !all.empty()) tell(std::move(all));
 }
 
-/// Sends rewards that are on disk already, and NaN for failed scoring, to the coordinator.
+/// Sends rewards that are on disk already to the coordinator, and NaN for responses without one.
 void Rank::tell(std::vector<Reward> rewards) {
   mailbox_.send(Address::coordinator(), protocol::encode(protocol::Rewarded{std::move(rewards)}));
 }
@@ -253,7 +253,7 @@ void Rank::share_kv(const policy::Placement& placement) {
 
 void Rank::take(const policy::Placement& placement) {
   kv_share_.reset();  // first, because it has registered the memory of kv_ for transfers
-  kv_storage_ = {};   // drops KV that the last role stored; it is computed again if needed
+  kv_storage_ = {};   // drops KV that the previous role stored, which is computed again if needed
   kv_ = {};
   take_place(*compute_, inputs_, plan_, placement, rank_);
   share_kv(placement);

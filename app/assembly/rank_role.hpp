@@ -26,7 +26,6 @@ struct Attempt {
   std::function<bool()> stop;  ///< if true on any rank, all ranks stop waiting for rewards
 };
 
-/// What one rank reports of its drafts and its scoring.
 struct RankReport {
   std::vector<DraftTally> drafts;  ///< RankLife::drafts()
   ScoringReport scoring;

@@ -25,9 +25,9 @@
 namespace paceline::app {
 namespace {
 
-constexpr double kMoment = 0.02;  // seconds between checks whether all responses are scored
+constexpr double kMoment = 0.02;  // seconds between checks whether all responses have a result
 
-/// [io::ScoreOutcome] Why responses have no reward, for the user; the first is not used.
+/// [io::ScoreOutcome] Why responses have no reward, for the user. Entry 0 (scored) is not used.
 constexpr std::array kNoReward{"",
                                "refused by the scorer",
                                "answered without a valid score",
@@ -210,7 +210,7 @@ void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const S
     if (all.pending == 0 || all.stop > 0) return;
     constexpr auto kRoundsBetweenLines = static_cast<std::uint64_t>(10 / kMoment);
     if (mpi.rank() == 0 && round % kRoundsBetweenLines == 0)
-      say("all responses are generated; {} are not scored yet", all.pending);
+      say("all responses are generated; {} not scored yet", all.pending);
     rest(kMoment);
   }
 }

@@ -15,12 +15,12 @@
 namespace paceline::app {
 namespace {
 
-/// Plans with at least this share of the first plan's predicted speed count as hardly slower,
-/// because most simulated times are off by more than 5 % (tests/bench/README.md, "Calibration").
+/// Plans with at least this share of the fastest plan's speed count as hardly slower, because even
+/// most simulated times are off by more than 5 % (tests/bench/README.md, "Calibration").
 constexpr double kHardlySlower = 0.95;
 
-/// Number of fastest plans that are always shown. Of slower plans, only the chosen one and the best
-/// of each mode are shown.
+/// Number of fastest plans that are always shown. A slower plan is shown only if it is chosen, or
+/// if it is the fastest of its mode.
 constexpr std::size_t kShown = 5;
 
 /// Estimate of the mean number of positions that a request attends to: the longest prompt, and half
@@ -124,9 +124,9 @@ bool computes(const ConfiguredDrafter& drafter) {
   return drafter.model != nullptr || drafter.head != nullptr;
 }
 
-/// Returns the first plan. But if it is decoupled and its drafter's acceptance was never measured,
-/// its small lead over other plans may be wrong. Then returns, among plans with the same ranks that
-/// are hardly slower, the plan whose drafter has the highest acceptance, measured or assumed.
+/// Returns the fastest plan. But if it is decoupled, and no earlier run measured its drafter's
+/// acceptance, a small lead may be wrong. Then returns, among hardly slower plans with the same
+/// ranks, this plan included, the plan with the highest acceptance, measured or assumed.
 const policy::SpeculationPlan& likeliest(std::span<const policy::SpeculationPlan> plans,
                                          const SpeculationChoice& choice) {
   const auto method = [&](const policy::SpeculationPlan& plan) {
@@ -178,8 +178,8 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
       inputs.drafters, [](const auto& drafter) { return drafter.model != nullptr; });
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
     const bool ahead = drafter.head != nullptr ? asked && !models : asked || drafter.model;
-    // A drafter rank asks its second drafter only where the first drafts nothing, so the run does
-    // not correct a wrong first drafter. The assumed rate must be near the true: lower for lookups.
+    // The method chosen for drafter ranks stays their first drafter during the run. So the assumed
+    // acceptance must be near the true one, which is lower for lookups than for models and heads.
     const double unknown = computes(drafter) ? policy::kUnknownAcceptance : policy::kUnknownLookup;
     choice.methods.push_back({drafter.name, history.rate(drafter.name, unknown), ahead});
     choice.known.push_back(history.knows(drafter.name));
@@ -223,7 +223,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
   if (choice.drafter_ranks > 0 && !speculation.window) choice.window.tokens = chosen.draft_length;
 }
 
-/// If a profile applies, sorts drafters as choose_speculation() says. Otherwise keeps their order.
+/// Sorts drafters as choose_speculation() says. If no profile applies, keeps the configured order.
 void order_drafters(const Inputs& inputs, int ranks, const ProfiledCosts& costs,
                     const DraftHistory& history, SpeculationChoice& choice) {
   choice.order.resize(inputs.drafters.size());

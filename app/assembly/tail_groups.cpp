@@ -21,10 +21,9 @@ constexpr double kHostBandwidth = 50e9;
 /// estimate, not a measurement.
 constexpr double kFileBandwidth = 1e9;
 
-/// Text of engine.tail_profile; empty: not set. `fault`: why it does not apply; empty: it applies.
 struct TailProfile {
-  std::string text;
-  std::string fault;
+  std::string text;   ///< contents of the file engine.tail_profile; empty: the key is not set
+  std::string fault;  ///< why these costs do not apply to the run; empty: they apply
 };
 
 /// Reads engine.tail_profile and checks it. Throws UsageError as read_tail_profile() does.

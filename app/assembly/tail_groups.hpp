@@ -20,8 +20,8 @@ struct Plan;
 
 /// The larger groups into which groups may join. The same on every rank.
 struct TailGroups {
-  std::map<int, CostTable> costs;  ///< cost table of each larger degree; empty: no groups join
-  std::string explanation;         ///< text for the user; empty: nothing to tell
+  std::map<int, CostTable> costs;  ///< costs by larger degree; empty: no groups join
+  std::string explanation;         ///< text for the user; empty if engine.tail_profile is not set
 
   [[nodiscard]] bool grow() const { return !costs.empty(); }
 };
@@ -33,10 +33,10 @@ struct TailGroups {
 [[nodiscard]] std::vector<int> tail_degrees(const Inputs& inputs, const Machine& machine,
                                             const policy::Placement& placement);
 
-/// Reads engine.tail_profile, a cost table of groups of twice the layout's degree. Throws
-/// UsageError if the table has another degree, or if layout.tail_tp asks for a degree without known
-/// costs. No groups join if this table, or the profile of the layout's groups in `costs`, does not
-/// apply to the run. The collective overload reads on rank 0 for all ranks, and throws JobEnded.
+/// Reads engine.tail_profile, a cost table of groups of twice the layout's degree. No groups join
+/// if the key is not set, or if this table or the profile in `costs` does not apply to the run.
+/// Throws Error, also if the table has another degree, or if layout.tail_tp asks for a degree
+/// without known costs. The overload with `mpi` is collective and throws JobEnded.
 [[nodiscard]] TailGroups read_tail_profile(const Inputs& inputs, const Machine& machine,
                                            const policy::Placement& placement,
                                            const ProfiledCosts& costs);
@@ -45,7 +45,8 @@ struct TailGroups {
                                            const policy::Placement& placement,
                                            const ProfiledCosts& costs);
 
-/// Whether all ranks of the rank's larger group of degree `tp` are in verifier groups, on one node.
+/// Whether `rank` can be in a larger group of degree `tp`: all ranks of this larger group are in
+/// verifier groups of `placement`, and on one node.
 [[nodiscard]] bool joins(const Machine& machine, const policy::Placement& placement, int rank,
                          int tp);
 

@@ -25,17 +25,17 @@ struct Inputs;
                                             const io::Tokenizer* tokenizer);
 
 /// Ids that are never sampled (SamplingParams::masked): sampling.banned_ids and, if
-/// sampling.allowed_ids is not empty, all ids outside that list. If sampling.unused_ids is not
-/// `keep`, also vocabulary rows without a token and placeholders of media, except `stops` and the
-/// model's end tokens. Without a tokenizer, no row is known to be unused. Throws UsageError if an
-/// id is no token of the model, or if no token is left to sample.
+/// sampling.allowed_ids is not empty, all ids outside that list. If sampling.unused_ids is `mask`,
+/// also placeholders of media and vocabulary rows for which the tokenizer has no token, except
+/// `stops` and the model's end tokens. `tokenizer` may be null. Throws UsageError if banned_ids,
+/// allowed_ids or logit_bias has an id that is no token of the model, or if no token is left.
 [[nodiscard]] std::vector<TokenId> masked_tokens(const ModelConfig& model,
                                                  const SamplingParams& sampling,
                                                  const io::Tokenizer* tokenizer,
                                                  const std::vector<TokenId>& stops);
 
-/// The text with which a chat template ends an answer's turn: a special token such as "<|im_end|>",
-/// or a line of text.
+/// The text with which a chat template ends an answer's turn: the special token after the answer,
+/// such as "<|im_end|>", or else the rest of the answer's line.
 struct TurnEnd {
   std::string text;             ///< empty: not known
   std::vector<TokenId> tokens;  ///< tokens of `text`
@@ -55,8 +55,9 @@ struct ResponseEnds {
 /// Text of ascending ids, e.g. "3, 7-9".
 [[nodiscard]] std::string ranges_text(const std::vector<TokenId>& ids);
 
-/// Lines of the banner: tokens that end a response and tokens that cannot be sampled. Warns if
-/// responses cannot end as intended, and names the settings that help.
+/// Lines of the banner about the ends of responses and the tokens that cannot be sampled, with
+/// warnings if responses may not end as intended. For given responses (Inputs::given), the lines
+/// name only the tokens that cannot be sampled.
 [[nodiscard]] std::string token_text(const Inputs& inputs);
 
 }  // namespace paceline::app

@@ -18,16 +18,15 @@ class SteadyClock final : public Clock {
   double start_;
 };
 
-/// Unix time in seconds.
 [[nodiscard]] double unix_seconds();
 
 struct TimeLimit {
-  std::optional<double> seconds;  ///< seconds from now; nullopt: no limit is known
+  std::optional<double> seconds;  ///< length of the limit; nullopt: no limit is known
   std::string origin;             ///< for the user: what sets the limit, or why none is known
 };
 
-/// Returns `setting` (limits.wall_clock in seconds) if it is set, otherwise the remaining time of
-/// the Slurm job (SLURM_JOB_END_TIME, or squeue).
+/// Returns `setting` (limits.wall_clock in seconds) if it is set, otherwise the seconds from now to
+/// the end of the Slurm job (SLURM_JOB_END_TIME, or squeue).
 [[nodiscard]] TimeLimit time_limit(std::optional<double> setting);
 
 }  // namespace paceline::app

@@ -24,7 +24,7 @@ std::uint64_t bytes_of(const Inputs& inputs, const Plan& plan, const WeightsId& 
   return drafter_bytes(inputs, drafter.model, drafter.head);
 }
 
-/// [ranks] Holders that have no weights yet.
+/// [ranks] Each rank's memory, without weights yet.
 std::vector<policy::WeightHolder> holders(const Machine& machine) {
   std::vector<policy::WeightHolder> all;
   for (const fabric::RankFacts& fact : machine.ranks) {
@@ -96,7 +96,6 @@ std::vector<WeightCopy> weight_copies(const Inputs& inputs, const Machine& machi
   return policy::weight_copies(all);
 }
 
-/// Bytes of weights on the fullest rank. A copy that ranks share is divided evenly among them.
 std::uint64_t most_bytes(const Inputs& inputs, const Plan& plan,
                          const std::vector<WeightCopy>& copies) {
   std::vector<std::uint64_t> bytes(plan.layout.placement.ranks, 0);

@@ -86,7 +86,7 @@ void WeightStore::share(const fabric::MpiEnvironment& mpi, const std::vector<Wei
   const auto handles = mpi.all_gather(std::as_bytes(std::span(made)));
 
   bool small_pages = false;
-  std::vector<std::size_t> taken(handles.size(), 0);  // bytes of each rank's handles
+  std::vector<std::size_t> taken(handles.size(), 0);  // bytes read of each rank's handles
   for (const WeightCopy& copy : copies) {
     if (copy.ranks.size() < 2) continue;
     const int leader = copy.ranks[0];

@@ -1,10 +1,10 @@
 // Holds the weights that a rank computes with (planned in weight_plan.hpp), and loads other weights
 // when the rank's role changes.
 //
-// Each rank that shares a copy maps it, and packs a part of it at the start. On a device, a rank
-// loads the weights of its role into the device's memory, from files in the node's page cache. A
-// draft model whose memory KV may borrow (lends()) is kept only until it is first returned. Then
-// the caller alone owns it, and can free its memory. A later get() loads it again.
+// In host memory, each rank that shares a copy maps it, and packs a part of it at the start. The
+// store keeps a draft model whose memory KV may borrow (lends()) only until it is first returned.
+// Then the caller alone owns it, and can free its memory. A later get() loads it again. On a
+// device, the store keeps no weights: each call loads them into the device's memory.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,10 @@ class WeightStore {
   WeightStore(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
               kernels::Backend* backend);
 
-  /// Returns the weights `id`, and loads them unless this store keeps them. Throws as loading does.
+  /// Returns the target's share or the draft model that `id` names, and loads it unless this store
+  /// keeps it. Throws as loading does.
   [[nodiscard]] std::shared_ptr<const model::Weights> get(const policy::WeightsId& id);
-  /// Like get(), but a call loads only one part. Returns null until all parts are loaded.
+  /// Like get(), but loads at most one part in a call, and returns null until all are loaded.
   [[nodiscard]] std::shared_ptr<const model::Weights> get_part(const policy::WeightsId& id);
   /// Like get(), for a head.
   [[nodiscard]] std::shared_ptr<const model::HeadWeights> get_head(const policy::WeightsId& id);
@@ -46,7 +47,7 @@ class WeightStore {
   /// Drops weights that get_part() has loaded in part.
   void drop_parts() { loading_.clear(); }
 
-  /// Runs a function that loads weights, and adds its seconds to loading_seconds().
+  /// Runs a function that loads weights, and adds the time to loading_seconds().
   template <class Load>
   auto timed(const Load& load) {
     const Stopwatch watch(loading_seconds_);

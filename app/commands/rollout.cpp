@@ -50,7 +50,7 @@ struct Output {
   io::RunManifest manifest;                     ///< set on rank 0 only
   io::ResumeState earlier;    ///< on rank 0: results of earlier starts and resumes, and `begun`
   io::BegunResponses begun;   ///< on rank 0: responses that another run began (prompts.begun)
-  std::uint32_t attempt = 0;  ///< number of earlier starts and resumes of this run
+  std::uint32_t attempt = 0;  ///< number of earlier starts and resumes; unused if complete
   bool complete = false;      ///< trajectories.h5 exists and is whole
   std::size_t left = 0;       ///< unfinished responses; unused if the run is complete
 };
@@ -122,7 +122,8 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
   bool announced = false;
   bool warned = false;
   const auto look = [&] {
-    // Before the run's first progress the Pulse looks for stopped ranks; then the watchdog does.
+    // Until the run first makes progress, the Pulse looks for stopped ranks. After this, the
+    // watchdog does.
     pulse.turn(coordinator.changes() > 0);
     faults.watch();
     if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
@@ -221,7 +222,7 @@ void account(const Inputs& inputs, const Plan& plan, const Outcome& outcome, dou
   if (progress.placements > 0) say("ranks changed roles {}", counted(progress.placements, "time"));
 }
 
-/// Logs the whole plan, but shows the user only the lines that the previous step's plan lacks.
+/// Logs the whole plan, but shows the user only lines that the previous step's plan, if any, lacks.
 void tell_plan(const Inputs& inputs, const Machine& machine, const Plan& plan, int ranks,
                const TimeLimit& limit, Standing& standing) {
   const std::string all =
@@ -247,7 +248,8 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
   TimeLimit limit;
   if (first) {
     limit = time_limit(inputs.config.limits.wall_clock);
-    if (inputs.config.limits.wall_clock) *limit.seconds -= earlier;
+    // limits.wall_clock counts from the job's start, and Slurm's remaining time from now.
+    if (limit.seconds) *limit.seconds += inputs.config.limits.wall_clock ? -earlier : clock.now();
     tell_plan(inputs, machine, plan, mpi.size(), limit, standing);
   }
   Output output = open_output(mpi, inputs, machine.backend, arguments.resume, standing, log);
@@ -344,7 +346,8 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
   const DraftHistory all_drafts = sum_drafts(mpi, plan, report.drafts);
   ScoringReport scoring = sum_scoring(mpi, report.scoring);
   // With `prompts.enough`, responses without a score belong to prompts that a complete run drops.
-  if (complete && inputs.config.prompts.enough) scoring.tally.unscored = 0;
+  if (complete && inputs.config.prompts.enough)
+    scoring.tally.late -= std::exchange(scoring.tally.unscored, 0);
   together(mpi, [&] {
     if (!first) return;
     keep_drafts(inputs, plan, all_drafts, output.attempt == 0);

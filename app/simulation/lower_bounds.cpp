@@ -13,8 +13,8 @@
 namespace paceline::app {
 namespace {
 
-/// Bounds::longest() computes the times of this many requests with the most tokens. Another request
-/// takes longer than all of these only if it waits far longer, or its acceptance is far lower.
+/// Bounds::longest() computes times for this many requests, those with the most sampled tokens.
+/// Another request is slower only if it has a longer context, longer waits or a lower acceptance.
 constexpr std::size_t kLongest = 256;
 /// Largest number of groups per drafter rank that Bounds::work() tries.
 constexpr int kMostGroups = 16;
@@ -141,7 +141,7 @@ class Bounds {
   /// verifies a chain that was drafted during the previous step. At each token of the chain, a
   /// branch begins with the drafter's second choice. Rows of branches are assumed to cost no time.
   /// If the second choice at the chain's first wrong token is wrong too, the next step has no
-  /// draft. `second`: probability that the second choice is right if the first is wrong.
+  /// draft. `p`: acceptance. `second`: the second choice's acceptance if the first is wrong.
   [[nodiscard]] double foreseen(const policy::SpeculationCosts& costs, double p, double second,
                                 double b, int groups) const {
     const double call = costs.window_seconds(1, b * groups);
@@ -161,11 +161,11 @@ class Bounds {
   }
 
   const SimulationSetup& simulation_;
-  /// Costs by tensor-parallel degree if only one group, or one rank of an instance, has work.
+  /// Costs, by tensor-parallel degree, while only one group or one rank of an instance has work.
   std::map<int, CostTable> alone_costs_;
   std::vector<Alone> alone_;
   std::vector<Drafter> drafters_;
-  double longest_wait_ = 0;  ///< longest wait of a request, summed over its turns, in seconds
+  double longest_wait_ = 0;  ///< largest sum of a request's waits for answers, in seconds
   double tokens_ = 0;        ///< sampled tokens of all requests
   double positions_ = 0;     ///< positions that these tokens attend to, summed over the tokens
 };

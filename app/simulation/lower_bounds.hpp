@@ -10,12 +10,12 @@ namespace paceline::app {
 /// Estimated lower bounds, in seconds, for any schedule on the run's ranks. They follow from the
 /// cost tables and the speeds of speculation_speed.hpp. Each request is assumed to have one drafter
 /// and the best speculation mode, draft length and tensor-parallel degree with known costs. An
-/// eager drafter rank, which sends each token at once, is assumed to draft a branch from its second
-/// choice for each token. Acceptance is taken at its mean, and a head's tree counts as a chain. So
-/// luck, several drafters for a request, or trees can make a run faster than the bounds.
+/// eager drafter rank, which sends each token at once, is assumed to draft a branch at each token,
+/// beginning with its second choice. Acceptance is taken at its mean, and a head's tree counts as a
+/// chain. So luck, several drafters for a request, or trees can make a run faster than the bounds.
 struct LowerBounds {
-  double longest = 0;  ///< time of the slowest response, if it is alone on a group
-  double work = 0;     ///< time of all sampled tokens on all ranks, at the best batch size
+  double longest = 0;  ///< time of the slowest response, if a group works only on it
+  double work = 0;     ///< time of sampling all tokens on all ranks, at the best batch size
   [[nodiscard]] double larger() const { return longest > work ? longest : work; }
 };
 [[nodiscard]] LowerBounds lower_bounds(const SimulationSetup& simulation);

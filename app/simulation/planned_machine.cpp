@@ -14,7 +14,7 @@
 namespace paceline::app {
 namespace {
 
-/// The number with which an environment variable begins, such as the 8 of "8(x2),4"; nullopt: none.
+/// The number with which a variable's value begins, such as the 8 of "8(x2),4"; nullopt: none.
 std::optional<std::uint64_t> number_of(const char* variable) {
   const char* text = std::getenv(variable);
   if (text == nullptr) return std::nullopt;
@@ -28,7 +28,7 @@ std::optional<int> count_of(const char* variable) {
   return sensible ? std::optional(static_cast<int>(*number)) : std::nullopt;
 }
 
-/// The number in the first of several environment variables that holds one from 1 to kMost.
+/// The number of the first of these variables whose value begins with a number from 1 to kMost.
 template <typename... Names>
 std::optional<int> count_of(const char* first, Names... others) {
   const std::optional<int> count = count_of(first);

@@ -9,9 +9,10 @@
 
 namespace paceline::app {
 
-/// The planned machine. By default it has one node and, if `ranks` is absent too, one rank on each
-/// node. Other absent fields are taken from the machine that plans, except that each rank has a GPU
-/// if `gpu_memory` is set and `gpus` is absent.
+/// The planned machine. If `nodes` is absent, it has one node. If `ranks` and `ranks_per_node` are
+/// both absent, each node has one rank. Other absent fields are taken from the machine that plans,
+/// but absent `cores` are at least one for each rank, and absent `gpus` are one for each rank if
+/// `gpu_memory` is set.
 struct PlannedMachine {
   static constexpr int kMost = 1 << 20;  ///< limit on nodes, ranks, cores and GPUs
 
@@ -27,14 +28,14 @@ struct PlannedMachine {
   bool stated = false;
   bool gpus_stated = false;  ///< the command line says that GPUs compute
 
-  /// Whether any field is set. If not, `paceline check` plans for its own job.
+  /// Whether any field above `stated` is set. If not, `paceline check` plans for its own job.
   [[nodiscard]] bool elsewhere() const {
     return ranks || nodes || ranks_per_node || cores || host_memory || gpus || gpu_memory;
   }
 };
 
-/// Sets `stated` and `gpus_stated`. In a Slurm job, takes absent fields from Slurm's environment
-/// variables, but `nodes` and `ranks_per_node` only if `ranks` is absent too.
+/// Sets `stated` and `gpus_stated`. In a Slurm job, takes absent fields from Slurm's environment,
+/// except `gpu_memory` and `ranks` and, if `ranks` is set, `nodes` and `ranks_per_node`.
 [[nodiscard]] PlannedMachine with_slurm(PlannedMachine machine);
 
 /// [ranks] Facts about each rank of the machine. `here`: facts about this process. Throws

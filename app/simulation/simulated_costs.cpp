@@ -16,8 +16,8 @@
 namespace paceline::app {
 namespace {
 
-/// Costs of transfers between groups. With several nodes, most pairs of groups are on different
-/// nodes, so the costs are the network's.
+/// Costs of transfers between groups. If there are several nodes, the costs are the network's,
+/// because most pairs of groups are on different nodes.
 TransferCosts transfers(const io::SimulationSection& simulation) {
   const io::SimulatedLinks& link = simulation.link;
   const double gpus = simulation.gpus_per_rank;
@@ -60,7 +60,7 @@ DrafterCosts lookup_costs(const ConfiguredDrafter& drafter) {
           {}};
 }
 
-/// Draft models and heads whose costs follow from simulation.gpu_tables.
+/// Throws UsageError if the costs of a configured head do not follow from simulation.gpu_tables.
 std::vector<sim::NamedDraft> priced_drafts(const Inputs& inputs) {
   const io::RunConfig& config = inputs.config;
   std::vector<sim::NamedDraft> drafts;
@@ -116,7 +116,7 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp) {
     try {
       table = sim::gpu_costs(io::load_gpu_tables(*simulation.gpu_tables), *inputs.priced, gpus,
                              priced_drafts(inputs), system_of(simulation.link));
-    } catch (const std::invalid_argument& error) {  // no costs of so many GPUs, or of a model size
+    } catch (const std::invalid_argument& error) {  // see gpu_costs()
       throw UsageError(
           fmt::format("layout.verifier_tp, simulation.gpus_per_rank: {} has no costs of the model "
                       "on {} GPUs: {}",
@@ -134,8 +134,8 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp) {
   return table;
 }
 
-/// Throws UsageError if the profile was measured with another model, backend, instruction set or
-/// number of threads than the configuration sets.
+/// Throws UsageError if the profile was measured with another model, dtype, backend, instruction
+/// set or number of threads than the configuration sets.
 void require_holds(const Inputs& inputs, const CostTable& profile) {
   const io::EngineSection& engine = inputs.config.engine;
   CostConditions now = profile.conditions;
@@ -160,7 +160,7 @@ sim::InstanceCosts instance_costs(const Inputs& inputs) {
   try {
     return sim::instance_costs(io::load_gpu_tables(directory), *inputs.priced, simulation.instance,
                                priced_drafts(inputs), system_of(simulation.link));
-  } catch (const std::invalid_argument& error) {  // no costs of so many GPUs, or of a model size
+  } catch (const std::invalid_argument& error) {  // see gpu_costs()
     throw UsageError(fmt::format("simulation.instance: {} has no costs of the model on {} GPUs: {}",
                                  directory, simulation.instance, error.what()));
   }

@@ -12,23 +12,24 @@
 namespace paceline::app {
 
 /// The costs of engine.profile, for the tensor-parallel degree at which they were measured, with
-/// only the configured drafters. Returns nullopt if simulation.gpu_tables is set, which takes
-/// precedence. Throws UsageError if neither is set, or if the profile is of another model,
-/// contradicts the configuration or lacks a configured drafter.
+/// only the configured drafters. Returns nullopt if simulation.gpu_tables is set, because it takes
+/// precedence. Throws as reading the profile does, and UsageError if neither key is set, or if the
+/// profile is of another model, contradicts the configuration or lacks a configured drafter.
 [[nodiscard]] std::optional<CostTable> costs_by_profile(const Inputs& inputs);
 
-/// The costs of groups of degree `tp`, computed from simulation.gpu_tables. Throws UsageError if
-/// the tables do not cover this degree, the model or a drafter, or if settings exclude each other.
+/// The costs of groups of degree `tp`, computed from simulation.gpu_tables. An instance's ranks are
+/// taken to have equal work. Throws as reading the tables does, and UsageError if they do not cover
+/// this degree, the model or a drafter, or if settings exclude each other.
 [[nodiscard]] CostTable costs_by_gpu_tables(const Inputs& inputs, int tp);
 
-/// The costs of an instance: as many ranks as simulation.instance says, above 1, which divide the
-/// model's experts among themselves, and of which each has requests of its own. Computed from
-/// simulation.gpu_tables. Throws UsageError if the tables have no such costs.
+/// The costs of an instance, computed from simulation.gpu_tables. An instance is a number of ranks
+/// (simulation.instance, above 1) that divide the model's routed experts among themselves. Each has
+/// requests of its own. Throws UsageError if the tables have no costs of so many ranks.
 [[nodiscard]] sim::InstanceCosts instance_costs(const Inputs& inputs);
 
-/// Keeps only the configured drafters in a table, in the configured order. Adds transfer costs of
-/// the modelled links if the table has none. `source`: key and path of the table, for errors.
-/// Throws UsageError if the table lacks a drafter.
+/// Keeps only the drafters of `inputs` in a table, in their order. If the table has no transfer
+/// costs, adds those of the modelled links. `source`: key and path of the table, for errors. Throws
+/// UsageError if the table lacks a drafter.
 [[nodiscard]] CostTable of_drafters(const Inputs& inputs, CostTable table,
                                     const std::string& source);
 

@@ -100,8 +100,9 @@ class Telemetry final : public TelemetrySink {
   std::unique_ptr<io::TelemetryWriter> kept_;
 };
 
-/// Runs the coordinator, and measures the CPU seconds of its turns. The actor is added to the world
-/// before lead() gives it a coordinator, because a coordinator's constructor sends messages.
+/// Runs the coordinator, and measures the CPU seconds of its turns with messages. The actor joins
+/// the world before it gets a coordinator, because the coordinator's constructor may send messages,
+/// and sim::Post reads the time of a message from the actor's clock.
 class CoordinatorActor final : public sim::Actor {
  public:
   explicit CoordinatorActor(SimulatedAttempt& attempt) : attempt_(attempt) {}
@@ -151,13 +152,13 @@ std::vector<int> nodes_of(const Machine& machine) {
   return nodes;
 }
 
-/// Upper bound on the bytes of KV of a rank. Used only if KV is not checked (test.check_kv).
+/// Upper bound on a rank's bytes of KV. Used only if KV is not checked (test.check_kv).
 std::size_t most_kv(const Inputs& inputs, const Plan& plan) {
   return kv_shape(inputs, 1, false).block_bytes() * (plan.memory.kv.blocks + plan.memory.kv_gain);
 }
 
-/// Real bytes of KV for one simulated byte. The simulation has fewer bytes than a real rank if KV
-/// is checked (test.check_kv). With this factor, transfers take as long as on a real rank.
+/// Real bytes of KV for one simulated byte. If KV is checked (test.check_kv), a simulated rank has
+/// fewer bytes than a real one. With this factor, transfers take as long as on a real rank.
 double real_bytes_of_one(const Inputs& inputs) {
   const auto bytes = [&](bool looked_at) {
     return static_cast<double>(kv_shape(inputs, 1, looked_at).block_bytes());
@@ -320,9 +321,9 @@ std::string Job::halted() const {
   const roles::Progress p = coordinator.progress();
   return fmt::format(
       "the simulated job has come to a halt after {:.3f} s: {} of {} responses finished, {} not "
-      "flushed, {} active, {} waiting; {} not reported",
+      "flushed, {} active, {} waiting; the coordinator waits for {}",
       world_.now(), p.finished, p.total, p.unflushed, p.active, p.waiting,
-      counted(coordinator.awaited().size(), "rank has", "ranks have"));
+      counted(coordinator.awaited().size(), "rank"));
 }
 
 SimulatedAttempt Job::run() {

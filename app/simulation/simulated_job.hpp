@@ -17,23 +17,23 @@ namespace paceline::app {
 /// The outcome of an attempt.
 struct SimulatedAttempt {
   bool complete = false;               ///< every request ended
-  double seconds = 0;                  ///< virtual time of the last response's end or of the kill
-  std::vector<double> ends;            ///< virtual times at which responses ended, ascending
-  std::vector<RankSummary> summaries;  ///< summaries that ranks sent at the end of the attempt
+  double seconds = 0;                  ///< virtual time of the kill or of the last response's end
+  std::vector<double> ends;            ///< [responses that ended] virtual times, ascending
+  std::vector<RankSummary> summaries;  ///< summaries that ranks have sent, each rank at its end
   roles::Progress progress;
   std::uint64_t turns = 0;                 ///< number of turns of all actors (sim::World)
-  double wall_seconds = 0;                 ///< real seconds of the attempt
+  double wall_seconds = 0;                 ///< real seconds of these turns
   std::uint64_t coordinator_messages = 0;  ///< messages that the coordinator received
-  double coordinator_seconds = 0;          ///< CPU seconds of the coordinator's turns
-  double coordinator_longest = 0;          ///< CPU seconds of the coordinator's longest turn
+  double coordinator_seconds = 0;          ///< CPU seconds of the coordinator's turns with messages
+  double coordinator_longest = 0;          ///< CPU seconds of the longest such turn
 };
 
 /// Finished responses on the simulated disk, which outlives an attempt.
 using Finished = std::map<RequestId, Trajectory>;
 
-/// Runs until every rank has reported its end, or the job is killed. Adds to `finished` the
-/// responses that ranks write. Does not generate responses that are in `finished` already.
-/// `attempt`: counts from 0. Throws Error (internal) if no rank can go on, and as the roles do.
+/// Runs until every rank has sent its summary, or the job is killed, which happens only to attempt
+/// 0. Adds the responses that ranks write to `finished`, and generates none that are there already.
+/// Throws Error (internal) if no rank can go on, and as the roles do.
 SimulatedAttempt run_attempt(const SimulationSetup& simulation, std::uint32_t attempt,
                              Finished& finished);
 

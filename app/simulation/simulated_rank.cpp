@@ -49,8 +49,8 @@ void SimulatedRank::take(const policy::Placement& placement) {
   const Role role = placement.role(rank_);
   if (role != Role::verifier && role != Role::verifier_member) return;
   const auto [leader, tp] = placement.groups[placement.group(rank_)];
-  // In all its roles a rank keeps its share of the weights for the layout's smallest groups. For a
-  // group of another degree the rank first loads another share onto its GPU, which takes time.
+  // A rank is taken to keep its share of the weights for degree least_tp() on its GPU in all roles.
+  // If its new group has another degree, it first loads another share, which takes time.
   if (life_ && tp != plan.layout.placement.least_tp())
     around_.world.work(actor_, app::loading_seconds(inputs, around_.simulation.machine, tp));
   kv_.shape = kv_shape(inputs, tp, looked_at);
@@ -71,7 +71,7 @@ void SimulatedRank::take(const policy::Placement& placement) {
       *blocks_, kv_, rank_ - leader, tp, roles::Recorder{&clock(), &telemetry_}, store_.get());
 }
 
-/// The function for a step's seconds: its costs, plus step_overhead for work outside the engine.
+/// Returns the function that gives a step's seconds: the modelled time plus step_overhead.
 sim::StepSeconds SimulatedRank::step_seconds(int tp) const {
   const double overhead = around_.simulation.inputs.config.simulation.step_overhead;
   if (around_.instances.empty()) {
@@ -86,7 +86,7 @@ sim::StepSeconds SimulatedRank::step_seconds(int tp) const {
   };
 }
 
-/// Makes the KV store with a real rank's number of blocks. If KV is checked, the blocks are small.
+/// Makes the KV store with a real rank's number of blocks, but with small ones if KV is checked.
 void SimulatedRank::make_store(int tp) {
   const Inputs& inputs = around_.simulation.inputs;
   const Plan& plan = around_.simulation.plan;

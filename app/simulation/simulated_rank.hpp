@@ -27,8 +27,9 @@ struct SimulatedSurroundings {
   sim::World& world;
   sim::Post& post;
   sim::BlockWire& blocks;
-  const sim::AddressRange& kv_addresses;  ///< addresses of KV blocks that are never accessed
-  std::span<sim::Instance> instances;     ///< instances, each of consecutive ranks; empty: none
+  const sim::AddressRange& kv_addresses;  ///< addresses without memory, for KV that is not checked
+  /// Sets of consecutive ranks that share a model's experts (sim/instance.hpp); empty: none.
+  std::span<sim::Instance> instances;
   std::function<void(const std::string&)> warn;
 };
 
@@ -78,7 +79,7 @@ class SimulatedRank final : public RankMachine, public sim::Actor {
   std::unique_ptr<sim::ModelledRunner> runner_;
   engine::KvMemory kv_;
   std::unique_ptr<sim::ModelledTiers> tiers_;
-  std::unique_ptr<kv::Store> store_;  ///< KV in host memory and on disk; null: there is none
+  std::unique_ptr<kv::Store> store_;  ///< KV in host memory and on disk; null: none
   std::unique_ptr<roles::KvShare> kv_share_;
   std::unique_ptr<sim::ModelledEnvironment> environment_;  ///< null: responses have one turn
   std::unique_ptr<RankLife> life_;

@@ -18,8 +18,8 @@
 namespace paceline::app {
 namespace {
 
-/// Default acceptance of a drafter's tokens. `trees`: from recorded_trees(). `history`:
-/// simulation.workload.history.
+/// Acceptance of a drafter's tokens without simulation.workload.acceptance. `trees`: from
+/// recorded_trees(). `history`: simulation.workload.history.
 sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter,
                                        const sim::StopPoints* trees, double history) {
   switch (drafter.setting.method) {
@@ -79,7 +79,6 @@ sim::Workload replayed(const Inputs& inputs, const std::string& directory,
   return sim::replayed_workload(run, acceptance_of(inputs, trees), inputs.config.sampling.seed);
 }
 
-/// Returns the lengths, in tokens, of the prompts in prompts.path.
 std::vector<std::int32_t> lengths_of_file(Inputs& inputs) {
   Standing standing;
   inputs.text = read_tokenizer(inputs.config, inputs.target.config, standing);

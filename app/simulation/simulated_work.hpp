@@ -11,21 +11,21 @@
 
 namespace paceline::app {
 
-/// Reads the draft trees that a real run recorded from its draft head (record_stops). The simulated
-/// head drafts these trees. Returns null if no head is configured. Throws UsageError if a head is
-/// configured, but no run with such trees.
+/// Reads the draft trees that a real run recorded from its draft head (record_stops), for the
+/// simulated head to draft. Returns null if no head is configured. Throws as reading the run does,
+/// and UsageError if a head is configured, but no run with draft trees.
 [[nodiscard]] std::unique_ptr<sim::StopPoints> recorded_trees(const io::RunConfig& config);
 
 /// Whether simulation.workload.lengths names a run, so that its responses are replayed.
 [[nodiscard]] bool replays(const io::RunConfig& config);
 
 /// Makes the requests of simulation.workload: replays them from a run, or draws them at random. By
-/// default, drawn prompts have the number and the lengths of the prompts in prompts.path. `inputs`
-/// must have the model and the drafters. Reading prompts sets inputs.text and inputs.absent.
-/// `trees`: null without a head. Throws UsageError, and as reading a run, lengths or prompts does.
+/// default, drawn prompts have the number and the lengths of the prompts in prompts.path, if set.
+/// `inputs` must have the model and the drafters; reading prompts sets other fields, such as
+/// `absent`. `trees`: from recorded_trees(). Throws UsageError, and as reading files does.
 [[nodiscard]] sim::Workload simulated_work(Inputs& inputs, const sim::StopPoints* trees);
 
-/// The draft history that many training steps would leave: each drafter has its mean acceptance.
+/// The draft history that many training steps would leave: drafters' mean rates of acceptance.
 [[nodiscard]] DraftHistory history_of(const sim::AcceptanceSettings& acceptance);
 
 }  // namespace paceline::app

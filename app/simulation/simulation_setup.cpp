@@ -23,8 +23,8 @@
 namespace paceline::app {
 namespace {
 
-/// A dense model without pictures that stands in for `priced`, with the same layers and KV. For
-/// latent attention it has one KV head, because every rank keeps each position's vector whole.
+/// A dense model without pictures that stands in for `priced`, with as many layers and the same KV.
+/// For latent attention it has one KV head, because every rank keeps each position's vector whole.
 ModelConfig modelled(const ModelConfig& priced, const Auto<std::int32_t>& context) {
   if (!context && priced.max_position == 0)
     throw UsageError(
@@ -40,7 +40,6 @@ ModelConfig modelled(const ModelConfig& priced, const Auto<std::int32_t>& contex
   return model;
 }
 
-/// Facts about all ranks of the modelled nodes.
 std::vector<fabric::RankFacts> facts_of(const io::SimulationSection& simulation) {
   std::vector<fabric::RankFacts> facts;
   fabric::RankFacts fact;
@@ -120,8 +119,8 @@ TailGroups tail_groups_by_profile(const Inputs& inputs, const Machine& machine,
   return tail;
 }
 
-/// Copies the workload's prompts and sizes into the inputs. For a replayed run, also sets
-/// prompts.samples as in the run, and raises sampling.max_tokens to the run's longest response.
+/// Copies the workload into the inputs. For a replayed run, also takes prompts.samples from its
+/// first prompt, and raises sampling.max_tokens to its longest response.
 void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs) {
   io::RunConfig& config = inputs.config;
   if (replayed) {
@@ -167,12 +166,12 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
   simulation.responses = std::make_unique<sim::Responses>(workload, inputs.config.sampling.seed,
                                                           inputs.config.model.weight_version);
 
-  // A profile says for which backend and tensor-parallel degree it holds. GPU tables hold for CUDA
-  // and for many degrees: the degree is layout.verifier_tp, or follows from GPU memory.
+  // If layout.verifier_tp is auto, groups have the profile's tensor-parallel degree. GPU tables do
+  // not fix the degree, so with them GPU memory decides.
   std::optional<CostTable> measured = costs_by_profile(inputs);
   std::vector<std::int32_t> degree;
   CostConditions conditions;
-  conditions.backend = "cuda";
+  conditions.backend = "cuda";  // for GPU tables
   if (measured) {
     conditions = measured->conditions;
     degree = {conditions.tp};
@@ -192,7 +191,7 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
                                                  : inputs.config.layout.verifier_tp->front());
   const int measured_tp = table.conditions.tp;
   machine.threads = table.conditions.threads;
-  // A plan needs the costs of the layout's degree.
+  // If all groups have one degree, the plan needs costs at this degree.
   if (first_degrees.size() == 1) table = of_another_degree(std::move(table), first_degrees.front());
   const ProfiledCosts costs{table.conditions, table, ""};
   const TailGroups tail = by_tables ? tail_groups_by_tables(inputs, machine, first)

@@ -28,7 +28,7 @@ struct SimulationSetup {
 };
 
 /// Reads the models' config.json and the costs, makes the workload and plans the job. Throws as
-/// these steps do.
+/// these steps do, and UsageError if a setting is not modelled.
 [[nodiscard]] SimulationSetup prepare_simulation(io::RunConfig config);
 
 /// Text for the user about the modelled machine and the plan.

@@ -19,7 +19,7 @@ class ProgressPrinter {
   ProgressPrinter();
   /// Prints progress if a line or a redraw is due. `now`: seconds since the start or resume.
   void update(double now, const roles::Progress& progress);
-  /// Prints at once, on a line of its own, that the run is stopping.
+  /// Prints at once, on a line of its own, that the run is stopping, and `why`.
   void stopping(const std::string& why);
   /// Prints the final progress.
   void end(double now, const roles::Progress& progress);

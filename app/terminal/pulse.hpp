@@ -1,5 +1,5 @@
 // Rank 0 and each other rank exchange pulses, so that each side knows that the other is alive. If a
-// rank has stopped for good, the job ends, even while other ranks wait in a collective.
+// rank is silent for limits.stall, the job ends, even while other ranks wait in a collective.
 #pragma once
 
 #include <mpi.h>
@@ -18,19 +18,19 @@
 namespace paceline::app {
 
 /// From construction to destruction a thread of rank 0 sends a pulse to every other rank about once
-/// a second, or more often. The send is synchronous: it completes when a thread of the other rank
-/// receives the pulse. Rank 0 takes this completion as the answer. If a rank has not heard from
-/// rank 0 for limits.stall seconds, the rank ends the job with exit code 70 and a message that
-/// names rank 0. If a rank has not answered for this time, rank 0 ends the job with a message that
-/// names the rank. Work of a rank may take any time, because pulses have a thread of their own.
-/// There is one exception: while rank 0 is in a PulsingLoop (below), it sends pulses only as long
-/// as the loop makes turns. Time in which the pulse thread of this process did not run does not
-/// count as silence of other ranks, because the whole job may have been suspended then.
+/// a second, or more often if limits.stall is short. The send is synchronous: it completes when a
+/// thread of the other rank receives the pulse. Rank 0 takes this completion as the answer. If a
+/// rank has not answered for limits.stall seconds, rank 0 ends the job with exit code 70 and a
+/// message that names the rank. If rank 1 has not heard from rank 0 for this time, rank 1 ends the
+/// job, and the message names rank 0. Ranks above 1 wait 10 seconds longer. Work of a rank may take
+/// any time, except in a PulsingLoop (below), because pulses have a thread of their own. Time in
+/// which the pulse thread of this process did not run does not count as silence of other ranks,
+/// because the whole job may have been suspended then.
 ///
 /// A process has one Pulse. In a job of one rank the Pulse does nothing.
 class Pulse {
  public:
-  /// Collective. `advice`: end of the message about a stopped rank; may be empty.
+  /// Collective. `advice`: end of the message about a silent rank; may be empty.
   Pulse(const fabric::MpiEnvironment& mpi, std::string advice);
   /// Collective. Rank 0 sends a final pulse, and waits until all other ranks have received it.
   ~Pulse();
@@ -72,8 +72,8 @@ class Pulse {
 /// which is the default, no rank ever counts as stopped.
 void set_patience(std::optional<double> seconds);
 
-/// Ties rank 0's pulses to a loop while this object lives: rank 0 sends no pulse while the loop
-/// makes no turn, for example when a file system hangs. No turn may block on another rank.
+/// Ties rank 0's pulses to a loop on rank 0 while this object lives: no pulses are sent while the
+/// loop makes no turn, for example because a file system hangs. No turn may wait for another rank.
 class PulsingLoop {
  public:
   PulsingLoop();
@@ -81,7 +81,7 @@ class PulsingLoop {
   PulsingLoop(const PulsingLoop&) = delete;
   PulsingLoop& operator=(const PulsingLoop&) = delete;
   /// Counts a turn of the loop. `watches_others`: the loop itself looks for stopped ranks, so rank
-  /// 0's Pulse does not. Unlike the Pulse, the loop may know whether the run needs a stopped rank.
+  /// 0's Pulse does not. Unlike the Pulse, the loop may know that the run needs no stopped rank.
   void turn(bool watches_others);
 };
 

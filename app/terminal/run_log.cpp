@@ -44,7 +44,6 @@ int open_log(const std::string& path) noexcept {
   return ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
 }
 
-/// Whether the last line of the file was cut short.
 bool ends_within_a_line(int file) noexcept {
   const off_t size = ::lseek(file, 0, SEEK_END);
   char last = '\n';

@@ -2,11 +2,12 @@
 // that read a run ignore the log.
 //
 // Each message is appended with one write, so that ranks do not mix their lines, and a killed run
-// leaves whole lines. Each attempt (a start or resume of the run) appends a part of its own:
+// leaves whole lines. A full disk can cut the last line; the next attempt then begins a new line.
+// Each attempt (a start or resume of the run) appends a part of its own:
 //
 //   == start 2 of this run, 2026-01-31 18:04:12 UTC, 4 ranks
 //   ...
-//   == ended 2026-01-31 18:05:43 UTC           missing if the attempt was killed
+//   == ended 2026-01-31 18:05:43 UTC           missing if the attempt was killed or aborted
 #pragma once
 
 #include <string>
@@ -16,10 +17,10 @@ namespace paceline::app {
 
 inline constexpr const char* kRunLogName = "paceline.log";
 
-/// The log of one process, which has one RunLog at a time. While a RunLog exists, each text that
-/// terminal.hpp writes to the user, except by draw(), also goes to paceline.log. If the file cannot
-/// be written, the text is lost and the run goes on. One thread makes, opens and destroys the
-/// RunLog. Any thread may write messages.
+/// A process's access to the log of its run. A process has at most one RunLog at a time. While the
+/// RunLog exists, texts that terminal.hpp writes to the user, except by draw(), also go to
+/// paceline.log. If the file cannot be written, the texts are lost and the run goes on. One thread
+/// makes, opens and destroys the RunLog. Any thread may write messages.
 class RunLog {
  public:
   /// Keeps text in memory until the log is opened.
@@ -39,7 +40,7 @@ class RunLog {
   bool leads_ = false;
 };
 
-/// Adds the text to the log, if a RunLog exists. Never fails.
+/// Adds the text to the log, if a RunLog exists. Ignores errors.
 void keep_in_log(std::string_view text) noexcept;
 /// Adds the text to the log, if its file is open; safe in a signal handler.
 void keep_in_open_log(std::string_view text) noexcept;

@@ -83,7 +83,7 @@ std::string_view file_mapped_at(const void* address) {
   return {};
 }
 
-// Handles SIGBUS: the memory is mapped, but the bytes of its file cannot be read.
+// Handles SIGBUS, which comes if memory is mapped but the bytes of its file cannot be read.
 void on_bus_error(int signal, siginfo_t* info, void*) {
   static std::atomic_flag taken = ATOMIC_FLAG_INIT;
   if (taken.test_and_set()) {

@@ -6,6 +6,7 @@ namespace paceline::app {
 /// From this call on, the first SIGUSR1 or SIGTERM sets a flag. A further one, about two seconds or
 /// more after the first, ends the process with exit code 75. If the bytes of a mapped file cannot
 /// be read, the handler of SIGBUS prints the file's name, and ends the process with exit code 74.
+/// Also ignores SIGPIPE and SIGXFSZ, so that failing writes return an error.
 void watch_signals();
 /// Makes SIGUSR1 and SIGTERM end the process at once, for commands that have nothing to resume. If
 /// one of these signals came before this call, ends the process now, with exit code 75.

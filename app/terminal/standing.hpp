@@ -23,8 +23,8 @@ class Standing {
   explicit Standing(bool resident = false) : resident_(resident) {}
   [[nodiscard]] bool resident() const { return resident_; }
 
-  /// The tokenizer of these files. Loads it only if the files' texts have changed since the
-  /// previous step, which is rare in one training. Throws as Tokenizer::load() does.
+  /// The tokenizer of these files. Loads it in the first step, and again only if the files' texts
+  /// have changed, which is rare in one training. Throws as Tokenizer::load() does.
   [[nodiscard]] std::shared_ptr<const io::Tokenizer> tokenizer(io::TokenizerFiles files);
 
   /// Stores `now`, the model's end tokens in this step. Returns the end tokens of the previous
@@ -33,20 +33,20 @@ class Standing {
     return std::exchange(eos_, now);
   }
 
-  /// Returns the result of the last costs_of_run(). Calls it again only if ranks, roles, shapes or
-  /// settings have changed. New weights of the same shapes do not change costs. Collective.
+  /// Returns the result of costs_of_run(). Calls this function in the first step, and again only if
+  /// ranks, roles, shapes or settings have changed. New weights alone change no costs. Collective.
   [[nodiscard]] const CostsByDegree& costs(const MeasuringRank& rank, std::size_t responses);
 
   /// The lines of `text` that the previous step's text lacks; all lines in the first step. `text`:
   /// a step's banner and plan.
   [[nodiscard]] std::string news(const std::string& text);
 
-  /// Whether the scoring command differs from the previous step's.
+  /// Stores the scoring command. Returns whether the command stored before was a different one.
   [[nodiscard]] bool new_scorer(const std::vector<std::string>& command) {
     return std::exchange(scorer_, command) != command;
   }
 
-  /// A clock of seconds since the job began.
+  /// A clock of seconds since this object was made, at the start of the job.
   [[nodiscard]] const Clock& clock() const { return clock_; }
 
  private:

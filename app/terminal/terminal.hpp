@@ -8,7 +8,7 @@
 
 namespace paceline::app {
 
-/// Writes the text unchanged. Never fails, because a closed or full stderr must not end a run.
+/// Writes the text unchanged. Ignores errors, such as a closed stderr, which must not end a run.
 void write_to_user(std::string_view text) noexcept;
 /// Like write_to_user(), but safe in a signal handler. Skips the log if its file is not open yet.
 void write_from_handler(std::string_view text) noexcept;

@@ -18,14 +18,15 @@ struct RunSoFar {
 /// Estimates the time left in a run. Used by one thread.
 class TimeLeft {
  public:
-  /// Returns the seconds left from `now` on; nullopt: unknown. The time is unknown while `finished`
-  /// is below half of `active`, because the first responses to finish are the shortest and tell
-  /// little about the others. Time before the first token, such as loading, does not count.
+  /// Returns the seconds left from `now` on; nullopt: unknown, or no response is left. The time is
+  /// unknown while `finished` is 0 or below half of `active`, because the first responses to finish
+  /// are the shortest and tell little about the others. The rate leaves out the time before the
+  /// first token, such as loading.
   [[nodiscard]] std::optional<double> look(double now, const RunSoFar& run);
 
  private:
-  std::optional<double> began_;  ///< start of generation: before_ at the first look() with tokens
-  double before_ = 0;            ///< time of the last look() at which there were no tokens
+  std::optional<double> began_;  ///< `before_` when the first tokens came; nullopt: none came yet
+  double before_ = 0;            ///< time of the last look() with 0 tokens
 };
 
 }  // namespace paceline::app

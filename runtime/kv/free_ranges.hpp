@@ -17,7 +17,7 @@ class FreeRanges {
     std::int32_t first = 0;
     std::int32_t count = 0;
   };
-  /// Takes the first places, up to `most`, of the lowest free range. `count` is 0 if none is free.
+  /// Takes up to `most` places from the start of the lowest free range. `count`: 0 if none is free.
   [[nodiscard]] Range take(std::int32_t most);
   void give(std::int32_t place);
   /// Takes all free places away from the row for good. Places in use stay in the row.

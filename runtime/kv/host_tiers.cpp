@@ -22,7 +22,7 @@ constexpr std::size_t kWorthTrimming = std::size_t{64} << 20;
 
 std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
-/// Maps address space that takes no memory before it is touched. Returns null on failure.
+/// Maps address space that takes no memory before it is touched. Null on failure or for 0 bytes.
 std::shared_ptr<void> map(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,

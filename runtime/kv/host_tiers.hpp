@@ -29,7 +29,7 @@ class OutsideMemory {
 
 struct HostTiersOptions {
   std::size_t block_bytes = 0;
-  std::int32_t units = 0;                ///< number of blocks that fit in host memory
+  std::int32_t units = 0;                ///< number of blocks that the memory tier can hold
   std::optional<std::string> directory;  ///< directory of the file; absent: no disk
   /// Makes the OutsideMemory of each thread; empty: the rank's KV blocks are in host memory.
   std::function<std::unique_ptr<OutsideMemory>()> outside;

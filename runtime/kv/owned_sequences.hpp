@@ -1,4 +1,5 @@
-// The sequences of a verifier group, in the pools of the ranks that own them (block_owners.hpp).
+// The sequences of a verifier group. The group has either one pool for all its ranks, or a pool for
+// each rank, which then has the KV of its own requests (block_owners.hpp).
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@ namespace paceline::kv {
 
 /// Sequences in pools of equal size, one pool for each owner. All blocks of a sequence, even shared
 /// ones, are in one pool. Handles and block numbers, also in Work, Place and Parcel, are names that
-/// tell the owner (BlockOwner). A function without a comment acts like its namesake in Sequences,
-/// on the pool of its sequence or parcel, or on all pools if it takes neither. Not thread-safe.
+/// tell the owner (BlockOwner). An uncommented function that Sequences has too acts on the pool of
+/// its sequence or parcel, or on all pools if it takes neither. Not thread-safe.
 class OwnedSequences {
  public:
   /// `blocks`: number of blocks in each pool. `block`: positions per block.
@@ -67,7 +68,7 @@ class OwnedSequences {
   [[nodiscard]] std::int32_t blocks() const;  ///< blocks of all pools together
   [[nodiscard]] std::int32_t blocks_used() const;
   [[nodiscard]] std::int32_t blocks_idle() const;
-  /// Number of blocks of the owner's pool that are free, or are freed when they are needed.
+  /// Number of blocks of the owner's pool that are free, or are freed when room is needed.
   [[nodiscard]] std::int32_t blocks_free(std::int32_t owner) const;
   [[nodiscard]] std::uint64_t positions_shared() const;
 

@@ -40,8 +40,8 @@ void Sequences::drop(std::list<Prefix>::iterator prefix) {
   for (const Handle handle : left) find_source(handle, sequences_[handle].common, false);
 }
 
-/// idle_ is too large if prompts share blocks, because it counts a block once for each prompt, or
-/// if parcels hold blocks, because dropping a prompt does not free these.
+/// idle_ is too large if prompts share blocks, or if parcels hold some: it counts a block once for
+/// each prompt without open sequences, even if dropping these prompts does not free the block.
 std::int32_t Sequences::blocks_idle() const {
   return positions_shared_ == 0 && parceled_.empty() ? idle_ : blocks_droppable();
 }
@@ -97,7 +97,7 @@ std::optional<Handle> Sequences::open(std::uint32_t prompt, std::int32_t prompt_
   const std::int32_t last = (prompt_length - 1) / block_;
   const std::int32_t needed =
       owner ? blocks_needed(positions, block_) : blocks_for(positions, block_) - last;
-  if (!owner) use(*known->second);  // else make_room() might drop this prompt
+  if (!owner) use(*known->second);  // so that make_room() does not drop this prompt
   if (!make_room(needed)) {
     if (!owner) leave(*known->second);
     return std::nullopt;
@@ -139,10 +139,10 @@ std::int32_t Sequences::blocks_there(const Prefix& prefix) const {
   return sequences_[prefix.owner].length / block_;
 }
 
-/// Chooses a source for `sequence`, the owner of its prompt: another prompt that can share the
-/// greatest number of leading blocks, at most `most`. If `waits`, this includes blocks that the
-/// source's owner has yet to compute, unless this owner is paused. Only open() sets `waits`, so a
-/// prompt waits only for prompts opened earlier, and no two wait for each other.
+/// Chooses the source from which `sequence`, its prompt's owner, takes leading blocks: the other
+/// prompt that can share most blocks, up to `most`. If `waits`, blocks that the source's owner has
+/// yet to compute count too, unless that owner is paused. Only open() sets `waits`, so a prompt
+/// waits only for prompts opened earlier, and no two wait for each other. Then calls graft().
 void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   Sequence& s = sequences_[sequence];
   s.common = 0;
@@ -246,8 +246,8 @@ bool Sequences::ready(Handle sequence) {
 }
 
 // An owner whose prompt is incomplete shares its first `common` blocks. Any other sequence shares,
-// or will share, the prompt's blocks before the last. In place of the prompt's last block it has a
-// block of its own, which a copy of that last block overwrites. So only later blocks are its own.
+// or will share, the prompt's blocks before the last. A copy of the prompt's last block overwrites
+// the block that the sequence has in its place. So KV can be written only into later blocks.
 std::int32_t Sequences::own_from(Handle sequence) const {
   const Sequence& s = at(sequence);
   return (s.owner && !s.prefix->ready ? s.common : last_block(s) + 1) * block_;

@@ -1,6 +1,6 @@
-// Bookkeeping of the sequences in the KV pool of the target or of a draft model. A sequence's block
-// table lists the blocks that hold its KV. The bytes are in the backend. Moves and copies of bytes
-// are handed over as work to be done before the next forward pass.
+// Bookkeeping of the sequences in a KV pool, of the target, a draft model or a draft head. A
+// sequence's block table lists the blocks for its KV. The bytes are in the backend. take_work()
+// returns the moves and copies of bytes to be done before the next forward pass.
 //
 // The n responses to a prompt are siblings and share the prompt's blocks. The sibling that is
 // opened first is the owner: it computes these blocks. The other siblings wait for the blocks and
@@ -8,13 +8,13 @@
 // into a copy of the original, because it computes the prompt's last position again to sample the
 // next token. The owner also goes on in a copy of the original. So nobody writes a shared block.
 //
-// Prompts with a common beginning, for instance the same system prompt, share the full blocks of
-// this beginning, which is found by comparing tokens. The owner of the prompt opened first computes
-// these blocks, and the owners of later prompts wait for them. If the first owner is paused, a
-// later owner takes over the blocks computed so far, and computes the others itself.
+// A prompt that begins like an earlier prompt, for instance with the same system prompt, shares the
+// full blocks of this beginning, but not its own last block. Beginnings are found by comparing
+// tokens. The earlier prompt's owner computes the blocks, and the later prompt's owner waits for
+// them. If the earlier owner is paused, the later shares only the blocks computed so far.
 //
 // A sequence can also begin as a branch of another sequence, at some point of the other's response.
-// The branch shares the full blocks before this point, and copies the partly filled block there.
+// The branch shares the full blocks before this point, and copies a partly filled block there.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ namespace paceline::kv {
 /// detach(), another sequence can get the same number.
 using Handle = std::int32_t;
 
-/// A change to a sequence's block table: entry `index` is `block` from now on. A copy of the tables
-/// stays up to date if all edits are applied to it in their order.
+/// A change to a sequence's block table: entry `index` is `block` from now on. If all edits are
+/// applied to a copy of the tables in order, each entry that has a block is right in the copy.
 struct TableEdit {
   Handle sequence = 0;
   std::int32_t index = 0;
@@ -47,7 +47,7 @@ struct Work {
   std::vector<TableEdit> edits;
   std::vector<kernels::Backend::SlotMove> moves;
   std::vector<kernels::Backend::BlockCopy> copies;
-  std::int32_t blocks = 0;  ///< new size of the pool; 0: unchanged
+  std::int32_t blocks = 0;  ///< new size of the pool in blocks; 0: unchanged
 
   void clear() {
     edits.clear();
@@ -70,7 +70,9 @@ struct Parcel {
 };
 
 /// The sequences in one pool. Not thread-safe. Functions that take a handle throw std::logic_error
-/// if the sequence is not in the state that they need.
+/// if no sequence with this handle is open. If room is needed, open(), branch(), reserve() and
+/// resize() drop the KV of prompts without open sequences. If even this makes too little room, they
+/// change nothing, and return nothing or false.
 class Sequences {
  public:
   /// `blocks`: number of blocks in the pool. `block`: positions per block.
@@ -85,25 +87,22 @@ class Sequences {
   }
 
   /// Opens a sequence with room for `positions` positions, including its prompt. Siblings have the
-  /// same `prompt` and `prompt_length` (>= 1). Drops the KV of prompts without open sequences if
-  /// room is needed. If even this makes too little room, returns nothing and changes nothing.
-  /// `tokens`: the prompt's tokens; empty: the prompt shares no blocks with other prompts.
+  /// same `prompt` and `prompt_length` (>= 1). `tokens`: the prompt's tokens; empty: the prompt
+  /// shares no blocks with other prompts.
   [[nodiscard]] std::optional<Handle> open(std::uint32_t prompt, std::int32_t prompt_length,
                                            std::int32_t positions,
                                            std::span<const TokenId> tokens = {});
   /// Opens a sequence with room for `positions` positions, as a branch that begins with the first
   /// `length` positions of `of`. These must be computed, no move by keep() may be pending, and `of`
-  /// must stay open until the next work is done. Returns nothing and changes nothing if the pool is
-  /// too full, if the prompt's KV is incomplete, or if `length` is less than the prompt's length.
+  /// must stay open until the next work is done. Returns nothing if there is too little
+  /// room, if the prompt's KV is incomplete, or if `length` is less than the prompt's length.
   [[nodiscard]] std::optional<Handle> branch(Handle of, std::int32_t length,
                                              std::int32_t positions);
-  /// Gives an open sequence room for `positions` positions in all. If the pool is too full, returns
-  /// false and changes nothing.
+  /// Gives a sequence room for at least `positions` positions in all.
   [[nodiscard]] bool reserve(Handle sequence, std::int32_t positions);
-  /// Positions that the sequence has room for.
   [[nodiscard]] std::int32_t reserved(Handle sequence) const;
-  /// Gives the sequence's blocks back and drops its pending moves. An incomplete prompt that it
-  /// owns goes to a waiting sibling, if any. A complete prompt's KV stays until room is needed.
+  /// Gives the sequence's blocks back and drops its pending moves. If it owns an incomplete prompt,
+  /// a waiting sibling (if any) becomes owner. A complete prompt's KV stays until room is needed.
   void close(Handle sequence);
 
   /// Whether some sequence of this prompt is open, or the prompt's KV is kept.
@@ -112,11 +111,11 @@ class Sequences {
   }
   /// Whether the prompt's KV is complete, so that a sequence opened now forks from it.
   [[nodiscard]] bool holds_prompt(std::uint32_t prompt) const;
-  /// Returns false while `sequence` waits for shared blocks that another sequence computes. When
-  /// these blocks are computed, puts them into the table and returns true.
+  /// Puts the shared blocks that `sequence` waits for into its table if they are computed. Returns
+  /// whether it waits no longer. It never waits for blocks of another prompt's paused owner.
   [[nodiscard]] bool ready(Handle sequence);
-  /// Pauses a ready sequence, for instance while its KV arrives, or lets it go on. Other prompts
-  /// share the blocks that a paused sequence has computed, but do not wait for its later blocks.
+  /// Pauses a ready sequence, for instance while its KV arrives, or lets it go on. Siblings of a
+  /// paused owner wait. Other prompts do not, and share only the blocks that it has computed.
   void pause(Handle sequence, bool paused) { at(sequence).paused = paused; }
   /// Number of positions whose KV is computed. The next row is for the position with this number.
   [[nodiscard]] std::int32_t length(Handle sequence) const { return at(sequence).length; }
@@ -129,13 +128,14 @@ class Sequences {
   [[nodiscard]] std::vector<Place> places(Handle sequence, std::int32_t first) const;
 
   /// The first position, a multiple of block(), from which on ready() neither replaces nor
-  /// overwrites the table's blocks. So KV computed elsewhere can be written into these blocks.
+  /// overwrites the table's blocks. KV computed elsewhere can be written into these blocks, except
+  /// into blocks shared with branches.
   [[nodiscard]] std::int32_t own_from(Handle sequence) const;
 
   /// Counts the next `rows` positions as computed. Their KV must be in their places already.
   void advance(Handle sequence, std::int32_t rows);
-  /// Moves the row computed at `position` (>= length()) to position length(), and counts this
-  /// position as computed. Call it for the accepted rows of a draft tree, in order of `position`.
+  /// Counts position length() as computed. The next work moves the row that was computed at
+  /// `position` (>= length()) there. Call it for a draft's accepted rows, in order of `position`.
   void keep(Handle sequence, std::int32_t position);
   /// Forgets positions from `length` on. The block of position `length` must be the sequence's own:
   /// not shared with siblings, with branches or with other prompts.
@@ -148,8 +148,8 @@ class Sequences {
 
   /// Closes the sequence but keeps the blocks that have its KV, to be sent or stored. The parcel is
   /// empty if the prompt's KV is incomplete, or the sequence still waits for it. All work must have
-  /// been taken and done. To attach a parcel's KV to another sequence: open() the sequence, write
-  /// the KV into the blocks of its table(), and advance() it.
+  /// been taken and done. To give a parcel's KV to another sequence: open() the sequence, compute
+  /// its positions before own_from(), write the KV of later ones into its blocks, and advance() it.
   [[nodiscard]] Parcel detach(Handle sequence);
   /// Makes a parcel of the sequence's full blocks, which the sequence writes no more, to be sent
   /// while it goes on. As for detach(), work must be done first, and the parcel may be empty.
@@ -158,16 +158,15 @@ class Sequences {
 
   /// Resizes the pool to `blocks` blocks. The next work sets this size. If the pool shrinks, this
   /// work also copies the blocks in use past the new end to free places before it. Earlier work
-  /// must have been taken and done. Drops the KV of prompts without open sequences if room is
-  /// needed. Returns false and changes nothing if more than `blocks` blocks would stay in use, or
-  /// if a parcel has a block past the new end.
+  /// must have been taken and done. Returns false if more than `blocks` blocks would stay
+  /// in use, or if a parcel has a block past the new end.
   [[nodiscard]] bool resize(std::int32_t blocks);
   /// Whether resize() would succeed now.
   [[nodiscard]] bool can_resize(std::int32_t blocks) const;
 
   [[nodiscard]] std::int32_t blocks() const { return pool_.size(); }
   [[nodiscard]] std::int32_t blocks_used() const { return pool_.used(); }
-  /// Number of blocks of prompts without open sequences, which are freed when room is needed.
+  /// Number of blocks held only by prompts without open sequences; freed when room is needed.
   [[nodiscard]] std::int32_t blocks_idle() const;
   [[nodiscard]] std::int32_t block() const { return block_; }
   /// Total number of positions whose blocks sequences have taken over from other prompts.
@@ -178,7 +177,7 @@ class Sequences {
     std::uint32_t prompt = 0;
     std::vector<std::int32_t> blocks;  ///< blocks of the whole prompt; empty until `ready`
     bool ready = false;                ///< all prompt positions are computed
-    std::int32_t users = 0;            ///< open sequences of this prompt
+    std::int32_t users = 0;            ///< number of open sequences of this prompt
     std::vector<TokenId> tokens;       ///< empty: the prompt shares no blocks with others
     Handle owner = 0;                  ///< sequence that computes the prompt; valid until `ready`
   };
@@ -194,10 +193,10 @@ class Sequences {
     /// Block to which an owner will copy the prompt's last block, to go on in the copy; -1: none.
     std::int32_t spare = -1;
     std::list<Prefix>::iterator prefix;
-    std::int32_t common = 0;             ///< number of leading blocks shared with `source`
-    bool grafts = false;                 ///< waits until `source` has computed these blocks
-    bool paused = false;                 ///< computes nothing for now
-    std::list<Prefix>::iterator source;  ///< another prompt; valid while `grafts`
+    std::int32_t common = 0;  ///< number of leading blocks that come from another prompt
+    bool grafts = false;      ///< waits until `source` has computed these `common` blocks
+    bool paused = false;      ///< computes nothing for now
+    std::list<Prefix>::iterator source;  ///< the other prompt; valid while `grafts`
   };
   struct PendingMove {
     Handle sequence;

@@ -16,7 +16,7 @@ namespace paceline::kv {
 /// memory. Used by one thread.
 class SlotFile {
  public:
-  /// Alignment of memory addresses and of slot sizes, in bytes.
+  /// Alignment, in bytes, that slot sizes and the addresses of `pieces` must have.
   static constexpr std::size_t kAlignment = 4096;
 
   /// `slot`: bytes of a slot. Throws IoError, which names the directory, if no file can be made.

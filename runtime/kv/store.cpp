@@ -145,7 +145,7 @@ void Store::advance() {
     // Holds begin one at a time. Two holds that each had a part of the room could block each other.
     bool holding = false;
     std::int32_t lacking = 0;
-    std::uint64_t soonest = UINT64_MAX;  // least order of the entries that wait for room
+    std::uint64_t soonest = UINT64_MAX;  // least order of entries that lack room; 0 for a hold
     for (auto& [ticket, operation] : operations_) {
       const bool hold = operation.kind == Kind::hold;
       if (operation.over || (hold && holding)) continue;
@@ -185,7 +185,7 @@ std::int32_t Store::start(Ticket ticket, Operation& operation) {
     if (operation.kind == Kind::put) {
       lacking = start_put(ticket, operation);
     } else if (operation.first + operation.count > operation.entry->valid) {
-      operation.failed = true;  // some of the blocks were damaged
+      operation.failed = true;  // some of the blocks were damaged or replaced
     } else if (operation.kind == Kind::get) {
       start_get(ticket, operation);
     } else {

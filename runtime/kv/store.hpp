@@ -1,7 +1,7 @@
 // A rank's part of the KV pool (Seer, section 4.2): the KV of requests that wait for their next
-// lease or turn. The store has two tiers: host memory and a local disk. KV is first put into
-// memory. If memory is short, the KV that will be needed last goes down to disk. It comes up again
-// before it is needed, if there is room. A TierDevice moves the bytes, in jobs that the store
+// lease or turn. The store has two tiers: host memory and an optional local disk. KV is first put
+// into memory. If memory is short, the KV that will be needed last goes down to disk. It comes up
+// again before it is needed, if there is room. A TierDevice moves the bytes, in jobs that the store
 // starts. A unit is a block's place in memory, a slot its place on disk.
 #pragma once
 
@@ -21,11 +21,11 @@
 
 namespace paceline::kv {
 
-/// Sizes of a rank's tiers, in KV blocks. A rank stores only its own part of each block.
+/// Sizes of a rank's tiers, in KV blocks, or in the rank's parts of blocks that ranks split.
 struct StoreSize {
   std::int32_t memory = 0;
   std::int32_t disk = 0;     ///< 0: no disk
-  std::int32_t at_once = 1;  ///< greatest number of blocks that one job moves
+  std::int32_t at_once = 1;  ///< greatest number of blocks in one job
 };
 
 /// Numbers of blocks: present numbers in `in_memory` and `on_disk`, maxima or totals so far in the
@@ -35,20 +35,21 @@ struct StoreCounts {
   std::uint64_t on_disk = 0;  ///< including blocks that are also in memory
   std::uint64_t most_in_memory = 0;
   std::uint64_t most_on_disk = 0;
-  std::uint64_t put = 0;          ///< blocks stored
+  std::uint64_t put = 0;          ///< blocks of successful puts
   std::uint64_t from_memory = 0;  ///< blocks that gets and holds found in memory
   std::uint64_t from_disk = 0;    ///< blocks that gets and holds read from disk
   std::uint64_t foreseen = 0;     ///< blocks in from_memory that had come up ahead of need
-  std::uint64_t went_down = 0;    ///< written to disk
-  std::uint64_t came_up = 0;      ///< read from disk ahead of need
-  std::uint64_t damaged = 0;      ///< blocks whose checksum was wrong
-  std::uint64_t lost = 0;         ///< number of keys, not blocks, dropped for lack of room
+  std::uint64_t went_down = 0;    ///< blocks written to disk
+  std::uint64_t came_up = 0;      ///< blocks read from disk ahead of need
+  std::uint64_t damaged = 0;      ///< blocks found damaged
+  std::uint64_t lost = 0;         ///< number of keys, not blocks, that were dropped to make room
 };
 
 /// Stores KV by key. A key's entry has the blocks of one request, in the order of the request's
-/// block table. A block's checksum is made when the block is put, and compared when it is read. If
-/// a block is damaged, its entry loses this block and all blocks after it. If the disk fails, only
-/// stored KV is lost, and the user is warned of the first failed write and read. Not thread-safe.
+/// block table. A block's checksum is made by put, and compared by get, by hold and when the block
+/// comes up from disk. If a block is damaged, its entry loses it and all blocks after it. If the
+/// disk fails, only stored KV is lost, and the user is warned of the first failed write and read.
+/// Not thread-safe.
 class Store {
  public:
   using Key = std::uint64_t;
@@ -68,7 +69,7 @@ class Store {
   /// damaged, or if a put under the key has not ended. The contents of `blocks` are then undefined.
   [[nodiscard]] Ticket get(Key key, std::int32_t first, std::vector<std::byte*> blocks);
   /// Brings all stored blocks from `first` on into memory, and keeps them there until let_go().
-  /// Fails if some of them are missing or damaged, or if a put under the key has not ended.
+  /// Fails as get() does, or if memory has no room for them.
   [[nodiscard]] Ticket hold(Key key, std::int32_t first);
 
   /// Returns whether an operation succeeded, or nothing while it is under way. A ticket is invalid
@@ -81,8 +82,8 @@ class Store {
   /// Drops the KV of a key. Operations under way on this KV fail. Held blocks stay until let_go().
   void drop(Key key);
   /// Sets the order in which keys will be needed. Keys that are not in the list come after it, in
-  /// the order in which they were first put. As far as there is room, KV of the first keys in the
-  /// list is read from disk into memory.
+  /// the order in which their entries were made. As far as there is room, KV of the first keys in
+  /// the list is read from disk into memory.
   void need(std::span<const Key> keys);
 
   /// Handles the jobs that have ended, and starts the next ones. To be called whenever the device
@@ -108,14 +109,14 @@ class Store {
   struct Entry {
     Key key = 0;
     std::uint64_t serial = 0;
-    std::uint64_t order = 0;    ///< index in by_order_; entries of lower order are needed earlier
+    std::uint64_t order = 0;    ///< key in by_order_; entries of lower order are needed earlier
     std::vector<Block> blocks;  ///< blocks of the request's table
     std::int32_t size = 0;      ///< number of blocks put or being put, damaged ones included
     std::int32_t valid = 0;     ///< number of leading valid blocks; others are freed when unused
     int users = 0;              ///< number of gets under way and of holds begun but not let go
-    int holds = 0;              ///< successful holds among the users
+    int holds = 0;              ///< number of successful holds among the users
     bool putting = false;
-    bool listed = true;  ///< false: dropped or lost
+    bool listed = true;  ///< false: no longer found by its key
   };
   using EntryRef = std::shared_ptr<Entry>;
   enum class Kind : std::uint8_t { put, get, hold };
@@ -127,7 +128,7 @@ class Store {
     std::int32_t next = 0;            ///< number of the operation's blocks that were given to jobs
     std::vector<std::byte*> outside;  ///< [count] the caller's blocks; empty for a hold
     int jobs = 0;                     ///< number of the operation's jobs under way
-    bool begun = false;               ///< the operation is a hold that has begun, and so is a user
+    bool begun = false;               ///< a hold has begun, and its entry counts it as a user
     bool failed = false;
     bool over = false;
   };
@@ -182,7 +183,7 @@ class Store {
   std::map<std::uint64_t, Job> jobs_;  ///< by id
   Ticket next_ticket_ = 1;
   std::uint64_t next_job_ = 1, next_serial_ = 0;
-  std::int32_t going_down_ = 0;  ///< units that jobs under way will free
+  std::int32_t going_down_ = 0;  ///< number of blocks that jobs under way write to disk
   int down_jobs_ = 0, up_jobs_ = 0;
   StoreCounts counts_;
   bool told_damage_ = false, told_write_ = false, told_read_ = false, told_lost_ = false;

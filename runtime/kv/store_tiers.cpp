@@ -15,8 +15,8 @@ constexpr int kMostAhead = 4;
 
 }  // namespace
 
-/// Frees up to `units` units of entries without users, from the latest order down to `after`. Units
-/// of blocks on disk are freed at once, others after a write. Returns the number freed at once.
+/// Frees up to `units` units of entries without users, from the greatest order down to `after`: at
+/// once if the block is on disk too, else after a write to disk. Returns the number freed at once.
 std::int32_t Store::make_room(std::int32_t units, std::uint64_t after) {
   const std::int32_t before = units_.free();
   for (auto at = by_order_.rbegin(); at != by_order_.rend() && units > 0; ++at) {
@@ -93,8 +93,8 @@ Store::EntryRef Store::lose_last() {
   return nullptr;
 }
 
-/// If no job is under way and no successful hold is left, no more room can become free. Then the
-/// latest unfinished operation fails. Returns whether an operation failed.
+/// If no job is under way and no block is held, no more room can become free. Then the unfinished
+/// operation that was asked for last fails. Returns whether an operation failed.
 bool Store::fail_stuck() {
   if (!jobs_.empty()) return false;
   for (const auto& [ticket, operation] : operations_) {

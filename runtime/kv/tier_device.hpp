@@ -1,5 +1,5 @@
-// A device, real or modelled, with two tiers for a rank's stored KV: host memory and a disk. It
-// moves KV between the tiers, and between them and the rank's KV blocks.
+// A device, real or modelled, with two tiers for a rank's stored KV: host memory and an optional
+// disk. It moves KV between the tiers, and between them and the rank's KV blocks.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ struct TierJob {
     std::int32_t unit = -1;
     std::int32_t slot = -1;
     std::byte* outside = nullptr;
-    std::uint64_t sum = 0;  ///< checksum of the block's bytes
-    bool good = true;       ///< set by the job; false: the checksum is wrong, or reading failed
+    std::uint64_t sum = 0;  ///< checksum of the block's bytes; 0 where bytes are only modelled
+    bool good = true;       ///< false: the job found the block damaged, or could not read it
   };
   std::uint64_t id = 0;  ///< chosen by the caller
   Kind kind = Kind::take_in;
@@ -45,14 +45,14 @@ class TierDevice {
  public:
   virtual ~TierDevice() = default;
   virtual void start(TierJob job) = 0;
-  /// Returns the next job that has ended, if there is one.
+  /// Returns an ended job that it has not returned yet, or nothing if there is none.
   [[nodiscard]] virtual std::optional<TierJob> ended() = 0;
-  /// The memory of a unit. Valid while the unit is in use.
+  /// The memory of a unit in use. If bytes are only modelled, do not access it.
   [[nodiscard]] virtual std::span<std::byte> unit(std::int32_t unit) = 0;
   /// Tells the device that no unit with number `units` or higher is in use, so that it can give the
   /// memory of these units back to the system.
   virtual void trim(std::int32_t units) = 0;
-  /// A handle that keeps the memory of all units alive.
+  /// A handle that keeps the memory of all units alive; null for a modelled device.
   [[nodiscard]] virtual std::shared_ptr<void> memory() = 0;
 };
 

@@ -13,8 +13,8 @@
 namespace paceline::roles {
 
 /// A response whose turn has ended leaves its batch and waits here for the environment's answer.
-/// Meanwhile its verifier holds the request. If the response may go on after the answer, the stores
-/// of the group's ranks keep its KV. If the request later moves to another verifier, the
+/// Meanwhile its verifier holds the request. If the response may go on after the answer, its KV is
+/// put into the stores of the group's ranks. If the request later moves to another verifier, the
 /// environment there learns of the earlier turns from the trajectory. Not thread-safe.
 class Conversations {
  public:
@@ -26,7 +26,7 @@ class Conversations {
   [[nodiscard]] bool may_go_on(const Admission& request) const;
   /// Returns a new key for the KV of a waiting request. The coordinator never makes the same key.
   [[nodiscard]] std::uint64_t next_key() { return kOwnKeys | ++keys_; }
-  /// Asks the environment to answer the request's last turn. `kv`: the request's stored KV.
+  /// Asks the environment to answer the request's last turn. `kv`: the request's stored KV, if any.
   void ask(Admission request, const policy::KeptKv& kv);
   [[nodiscard]] bool waits(RequestId id) const { return waiting_.contains(id); }
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
@@ -37,7 +37,7 @@ class Conversations {
   /// A request that waits no more, because its turn was answered or the run stops (stop()).
   struct Answered {
     Admission request;
-    policy::KeptKv kv;     ///< the request's stored KV
+    policy::KeptKv kv;     ///< the request's stored KV, if any
     bool goes_on = false;  ///< false: the response has ended
   };
   [[nodiscard]] std::vector<Answered> take();
@@ -58,7 +58,7 @@ class Conversations {
   Environment* environment_;
   ConversationLimits limits_;
   std::map<RequestId, Waiting> waiting_;
-  std::uint64_t keys_ = 0;  ///< keys made so far
+  std::uint64_t keys_ = 0;  ///< number of keys made so far
 };
 
 }  // namespace paceline::roles

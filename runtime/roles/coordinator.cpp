@@ -229,8 +229,8 @@ void Coordinator::on(const Rewarded& told) {
   finish_when_idle();
 }
 
-/// Adds the requests of prompts that dynamic sampling allows to begin. Withdraws waiting requests
-/// of prompts that it no longer needs.
+/// Adds the requests of prompts that dynamic sampling allows to begin. Withdraws requests that were
+/// never leased, if their prompts can no longer count.
 void Coordinator::add_work() {
   const policy::DynamicSampling& sampling = *options_.sampling;
   if (sampling.over()) return;
@@ -274,7 +274,7 @@ void Coordinator::end_leases(KnownGroup& group) {
     const auto at = requests_.leased().find(id);
     if (at == requests_.leased().end() || at->second.group != leader || at->second.ended ||
         requests_.moves().contains(id))
-      continue;  // the response has ended, or the request's next holder will report
+      continue;  // the response has ended, or the request moves, and its next holder will report
     const policy::LeaseEnd end = scheduler_.at_end(run_, group.state(), id);
     if (!end.renewed) {
       move({id, end.to});
@@ -384,7 +384,7 @@ void Coordinator::forget_stored(int leader) {
   if (!keys.empty()) send(leader, DropKv{std::move(keys)});
 }
 
-/// Moves all requests out of groups that are to end, and then tells ranks their new places.
+/// Commands moves out of groups that will end. When these are empty, tells ranks their new places.
 void Coordinator::drain() {
   if (!change_ || change_->told()) return;
   const RoleChange::Drain drain = change_->drain(requests_);

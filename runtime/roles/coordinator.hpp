@@ -25,15 +25,16 @@
 
 namespace paceline::roles {
 
-/// All that the coordinator knows about the run's progress. Each request is included in exactly one
-/// of `finished`, `unflushed`, `active`, `partial` and `waiting`.
+/// The run's progress, by the groups' last reports. Each request is counted in exactly one of
+/// `finished`, `unflushed`, `active`, `partial` and `waiting`. With dynamic sampling, requests that
+/// have yet to begin are not counted.
 struct Progress {
   std::size_t total = 0;     ///< requests of the run, including requests finished before a resume
   std::size_t finished = 0;  ///< responses on disk
   std::size_t finished_before = 0;  ///< part of `finished`: responses on disk at the last resume
   std::size_t unflushed = 0;        ///< responses that have ended, but are not on disk yet
   std::size_t active = 0;           ///< requests in a batch
-  std::size_t partial = 0;          ///< requests handed in unfinished at a stop
+  std::size_t partial = 0;          ///< unfinished requests that were handed in at a stop
   std::size_t waiting = 0;          ///< all other requests: not leased, or not in a batch
   int loading = 0;                  ///< groups that have yet to send their first report
   std::size_t moves = 0;            ///< moves of a request from one group to another
@@ -87,8 +88,8 @@ class Coordinator final : public protocol::Participant {
   /// [ranks] Number of messages received from each rank.
   [[nodiscard]] std::span<const std::uint64_t> heard() const { return heard_; }
   [[nodiscard]] const policy::Placement& placement() const { return placement_; }
-  /// Ranks from which messages are due. Before Finish is sent: leaders of groups, and ranks that
-  /// have yet to confirm a new place. After Finish: ranks that have yet to send a summary.
+  /// Ranks for whose messages the run might wait. Before Finish is sent: leaders of groups, and
+  /// ranks that have yet to confirm a new place. After it: ranks that have yet to send a summary.
   [[nodiscard]] std::vector<int> awaited() const;
 
  private:
@@ -133,8 +134,8 @@ class Coordinator final : public protocol::Participant {
   policy::RequestTable requests_;
   KnownGroups groups_;
   std::optional<RoleChange> change_;
-  /// The scheduler's view of the run. A report updates only the entry of the group that sent it,
-  /// because there can be a thousand groups, each of which reports every few steps.
+  /// The scheduler's view of the run. A report updates only the entry of the group that sent it: to
+  /// rebuild all entries would take too long with a thousand groups that report every few steps.
   policy::RunState run_;
   std::vector<Trajectory> unbegun_;  ///< requests held back by dynamic sampling, in reverse order
   std::set<int> verifiers_;          ///< leaders of all present and past groups

@@ -13,15 +13,15 @@ using namespace protocol;
 namespace {
 
 constexpr int kMostMessages = 256;  ///< limit on messages read before fetches are answered
-/// Limit on an answer's tokens of this training step, and on its tokens of earlier steps. Clients
-/// ask for few tokens of earlier steps, so an answer fits into a mailbox's window of 256 KiB.
+/// Limit on an answer's tokens of this training step, and the same limit again on its tokens of
+/// earlier training steps. Most answers fit into a mailbox's window of 256 KiB.
 constexpr std::size_t kMostTokens = std::size_t{48} << 10;
 constexpr double kLookSeconds = 1;  ///< seconds between two searches for expired logs
 
 }  // namespace
 
-// Applies all updates before it asks verifiers for missing tokens: after a request's move, an
-// update by the old verifier may fill the gap before the new verifier's tokens.
+// Asks verifiers for missing tokens only after all updates: when a request has moved, an update by
+// its old verifier may come late, and fill the gap before the new verifier's tokens.
 Turn DraftServer::turn() {
   Turn turn;
   const auto the_first_server = [this](const Address& from, const EarlierFound&) {
@@ -73,7 +73,7 @@ void DraftServer::apply(Address from, const DraftUpdate& update) {
     const std::uint64_t held = logs_.update(stretch.id, stretch.offset, tokens, update.client, now);
     if (stretch.ended != 0) {
       logs_.end(stretch.id, update.client, now);
-      // The client has forgotten the request, and cannot fill a gap.
+      // The client has forgotten the request, so it could not fill the gap.
       const auto gap = gaps_.find(stretch.id);
       if (gap != gaps_.end() && gap->second.client == update.client) gaps_.erase(gap);
     } else if (held < stretch.offset) {
@@ -108,8 +108,8 @@ void DraftServer::answer(Asker& asker) {
   mailbox_.send(asker.at, encode(answer));
 }
 
-/// Adds texts of earlier training steps, newest first, at most `most` tokens in all. Prompts whose
-/// texts the asker lacks have equal shares. The unused part of a share goes to later prompts.
+/// Adds at most `most` tokens of earlier training steps' responses to texts_. Prompts of which the
+/// asker lacks such tokens get equal shares. The unused part of a share goes to later prompts.
 void DraftServer::add_earlier(DraftTexts& answer, std::size_t most) {
   if (earlier_ == nullptr) return;
   std::vector<draft::LogPlace*> lacking;
@@ -123,7 +123,7 @@ void DraftServer::add_earlier(DraftTexts& answer, std::size_t most) {
   }
 }
 
-/// Does a small part of finding or reading earlier responses. Returns false if nothing is due.
+/// Searches an earlier run, or reads one step's responses to a prompt. False: nothing was to do.
 bool DraftServer::work_on_earlier() {
   if (earlier_ == nullptr) return false;
   const auto tell = [this](std::uint32_t reader, std::span<const std::byte> found) {

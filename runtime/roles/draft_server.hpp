@@ -1,4 +1,4 @@
-// A draft server keeps the tokens that all verifiers generate for its prompts, so that a verifier
+// A draft server collects the tokens that verifiers generate for its prompts, so that a verifier
 // can draft from other verifiers' responses to the same prompt (Seer, section 4.4 and table 3).
 #pragma once
 
@@ -17,14 +17,14 @@
 namespace paceline::roles {
 
 /// Verifiers send updates with new tokens, and fetch the tokens of other verifiers. The server
-/// affects the acceptance of drafts, but never a response. It trusts no sender, drops invalid
-/// messages, and serves as long as its caller calls turn(). An answer to a fetch has texts of this
-/// training step first, and then responses of earlier training steps to the same prompts. In each
-/// turn the server does a small part of finding these earlier responses on disk and reading them.
+/// affects the acceptance of drafts, but never a response. It trusts no sender, and drops invalid
+/// messages. An answer to a fetch has texts of this training step first, and then responses of
+/// earlier training steps to the same prompts. Each turn does only a small part of finding and
+/// reading these earlier responses, so that fetches do not wait long.
 class DraftServer final : public protocol::Participant {
  public:
-  /// References outlive this. `earlier`: responses of earlier training steps; null: there are none.
-  /// `servers`: ranks of all draft servers; servers[i] is reader i of the earlier responses.
+  /// References outlive this. `earlier`: responses of earlier training steps; null: answers have
+  /// none. `servers`: if `earlier` is set, servers[i] is the rank of reader i of these responses.
   DraftServer(Mailbox& mailbox, const Clock& clock, const draft::LogLimits& limits,
               EarlierResponses* earlier = nullptr, std::vector<int> servers = {})
       : mailbox_(mailbox),

@@ -1,5 +1,5 @@
 // Tokens that a drafter rank has drafted for a request: a chain after the committed text, and
-// branches that leave the chain for the drafter's second choices.
+// branches, each of which has the drafter's second choice in place of one of the chain's tokens.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,11 @@ struct DraftedToken {
 
 struct DraftedChain {
   std::vector<DraftedToken> tokens;
-  std::size_t sent = 0;    ///< number of tokens sent to the verifier
-  bool exhausted = false;  ///< drafters found no more; drafting goes on after a verifier's message
+  std::size_t sent = 0;    ///< the first `sent` tokens have been sent to the verifier
+  bool exhausted = false;  ///< no drafter found a next token; a verifier's message clears this
 
   [[nodiscard]] std::size_t size() const { return tokens.size(); }
   [[nodiscard]] int unsent() const { return static_cast<int>(tokens.size() - sent); }
-  /// Forgets all tokens, but keeps the allocated memory.
   void clear() {
     tokens.clear();
     sent = 0;
@@ -41,14 +40,14 @@ struct DraftedChain {
 struct DraftedBranch {
   std::int32_t leaves = 0;  ///< response index of `instead`
   TokenId instead = 0;      ///< the drafter's second choice, in place of the chain's token
-  DraftedChain chain;       ///< drafted after `instead`
+  DraftedChain chain;       ///< tokens drafted after `instead`
 };
 
 struct DraftedText {
   DraftedChain chain;
-  std::vector<DraftedBranch> branches;  ///< in ascending order of `leaves`; no two have the same
+  std::vector<DraftedBranch> branches;  ///< ascending by `leaves`; no two have the same `leaves`
 
-  /// The first branch that leaves the chain at response index `leaves` or later.
+  /// The first branch that leaves the chain at `leaves` or later; branches.end(): there is none.
   [[nodiscard]] auto first_branch(std::int32_t leaves) {
     return std::ranges::lower_bound(branches, leaves, {}, &DraftedBranch::leaves);
   }
@@ -58,7 +57,7 @@ struct DraftedText {
     return at != branches.end() && at->leaves == leaves ? &*at : nullptr;
   }
   /// Returns the branch that leaves the chain at response index `leaves`. If there is none, adds
-  /// one that begins with `instead`. The reference is valid until a branch is added.
+  /// one that begins with `instead`. The reference is valid until `branches` changes.
   DraftedBranch& branch_at(std::int32_t leaves, TokenId instead) {
     if (DraftedBranch* known = branch(leaves)) return *known;
     return *branches.insert(first_branch(leaves), {leaves, instead, {}});

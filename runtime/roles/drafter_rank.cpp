@@ -159,7 +159,7 @@ void DrafterRank::open(int from, const DraftOpen& open) {
 /// Goes on with a request that the verifier opens again because this rank's mailbox was full. The
 /// drafters compute only the text that they missed. To compute the whole texts of all requests
 /// would take so long that the mailbox would fill up again. Returns false, and changes nothing, if
-/// the request must be opened anew: it has moved, or a drafter needs features that it missed.
+/// the request must be opened anew: it has moved, or a drafter reads features, and missed some.
 bool DrafterRank::goes_on(int from, const DraftOpen& open, OpenRequest& r) {
   const auto known = static_cast<std::size_t>(r.response);
   if (r.verifier != from || r.version != open.version || open.response.size() < known ||
@@ -175,7 +175,6 @@ bool DrafterRank::goes_on(int from, const DraftOpen& open, OpenRequest& r) {
   return true;
 }
 
-/// Forgets a request. Its drafts count as wasted.
 void DrafterRank::drop(RequestId id) {
   const auto at = requests_.find(id);
   waste(at->second.ahead.chain.size(), at->second.ahead.branched());
@@ -205,9 +204,10 @@ void DrafterRank::tally(const DraftedChain& chain, std::size_t agreed,
 }
 
 /// Compares drafted tokens with `tokens`, the response's last tokens. Tokens of the chain that were
-/// committed are removed. At the first difference the rest of the chain and all branches are
-/// dropped. But if a branch leaves the chain at this point with the committed token, this branch
-/// becomes the chain, and is compared with the tokens that follow.
+/// committed are removed, with the branches that leave the chain at one of them. At the first
+/// difference the rest of the chain and all branches are dropped. But if a branch leaves the chain
+/// at this point with the committed token, this branch becomes the chain, and is compared with the
+/// tokens that follow.
 void DrafterRank::judge(OpenRequest& r, std::span<const TokenId> tokens) {
   for (;;) {
     DraftedChain& chain = r.ahead.chain;
@@ -304,8 +304,8 @@ void DrafterRank::observe(int from, const DraftFeatures& message) {
   }
 }
 
-/// Adds to outcomes_ the request's branches, begun or not, that could get another token. Returns
-/// the probability that the target samples the whole chain.
+/// Adds to outcomes_ the request's branches, begun or not, that are likely enough to get another
+/// token. Returns the probability that the target samples the whole chain.
 double DrafterRank::list_outcomes(RequestId id, const OpenRequest& r) {
   const DraftedChain& chain = r.ahead.chain;
   const double second = second_choices_.estimate(policy::kSecondChoice, kSecondPrior);
@@ -500,9 +500,9 @@ void DrafterRank::take_draft(const draft::DraftSlot& slot, std::int32_t drafter,
   summary_.drafted += static_cast<std::uint64_t>(slot.count);
 }
 
-/// Sends all new tokens of branches. Of chains it sends complete pieces, and shorter pieces that no
-/// drafter can extend. If the verifier has no drafted token of a request's chain, a piece of any
-/// length is sent, so that the verifier's next step has a draft.
+/// Sends new drafted tokens to verifiers whose mailboxes are not full: all tokens of branches, and
+/// tokens of a chain that complete a piece or that no drafter can extend. If the verifier has no
+/// token of the chain, a piece of any length is sent, so that its next step has a draft.
 void DrafterRank::send_due() {
   std::map<int, Drafts> drafts;  // by verifier
   const auto send = [&](const OpenRequest& r, DraftedChain& chain, DraftPiece piece) {

@@ -31,7 +31,7 @@ struct DrafterOptions {
   protocol::DraftWindow window = {};
   int max_batch = 64;  ///< greatest number of rows (chains and branches) in one call of a drafter
   /// For the first drafter that can draft branches: seconds of a call that drafts one token for
-  /// each row, by number of rows. If this is empty, branches are drafted only if `shuffle` is set.
+  /// each row. If this is empty, branches are drafted only if `shuffle` is set.
   CostCurve calls = {};
   std::uint64_t shuffle = 0;     ///< seed for drawing the number of branches; 0: as many as pay off
   DType features = DType::bf16;  ///< type of the target's features, if a drafter reads them
@@ -39,14 +39,15 @@ struct DrafterOptions {
 
 /// The rank drafts chains of tokens for its requests in turn, a few tokens in each call of a
 /// drafter. The window limits how far the rank runs ahead of the committed tokens. Drafters are
-/// asked in order, each for the requests for which earlier drafters found nothing.
+/// asked in order, each for the requests for which the drafters before it found nothing.
 ///
-/// A rank is eager if one call drafts for all its requests and DraftWindow::eager is set. An eager
-/// rank also drafts branches if they pay off (policy/length/outcomes.hpp). A branch has the
-/// drafter's second choice in place of one of the chain's tokens, and tokens drafted after it. If
-/// the target samples this choice, the branch becomes the chain, and the verifier's next step has a
-/// draft. Without a branch that step has no draft, because it begins before the rank hears of the
-/// rejected token. A verifier for which rows are cheap verifies branches together with the chain.
+/// A rank is eager if DraftWindow::eager is set and one call can draft for all its requests. If a
+/// drafter can, an eager rank also drafts branches that pay off (policy/length/outcomes.hpp). A
+/// branch has the drafter's second choice in place of one of the chain's tokens, and tokens drafted
+/// after it. If the target samples this choice, the branch becomes the chain, and the verifier's
+/// next step has a draft. Without a branch that step has no draft, because it begins before the
+/// rank hears of the rejected token. A verifier for which rows are cheap verifies branches together
+/// with the chain.
 ///
 /// A head, such as EAGLE's, drafts from the target's features, which verifiers send. Past the last
 /// position with target features the head goes on from its own features, and computes the later
@@ -54,7 +55,7 @@ struct DrafterOptions {
 /// the request moved or a mailbox was full, the head begins anew with the next features that come.
 ///
 /// Only the coordinator is trusted. Other senders may have been drafter ranks, and drafter ranks
-/// can send anything. Invalid contents are dropped and counted (RankSummary::invalid).
+/// can send anything. Invalid messages are dropped, and counted if they are commits or features.
 class DrafterRank final : public protocol::Participant {
  public:
   /// `drafters`: not empty. References outlive this.
@@ -65,7 +66,7 @@ class DrafterRank final : public protocol::Participant {
   protocol::Turn turn() override;
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_place_; }
-  /// Totals so far; the caller fills in rank, role and memory.
+  /// Totals so far. Fields that this class does not count have their default values.
   [[nodiscard]] RankSummary summary() const { return summary_; }
   /// [drafters] How many drafted tokens were compared with the response, and how many were right.
   [[nodiscard]] std::span<const DraftTally> tallies() const { return tallies_; }
@@ -73,8 +74,8 @@ class DrafterRank final : public protocol::Participant {
  private:
   struct OpenRequest {
     int verifier = 0;
-    std::uint64_t version = 0;  ///< Admission::version as the verifier sent it
-    std::int32_t response = 0;  ///< number of committed tokens
+    std::uint64_t version = 0;  ///< DraftOpen::version
+    std::int32_t response = 0;  ///< number of response tokens that the verifier has sent
     DraftedText ahead;          ///< tokens drafted after the committed ones
   };
   /// A request for which the current draft() has found no draft yet.
@@ -88,7 +89,7 @@ class DrafterRank final : public protocol::Participant {
     std::int32_t leaves = 0;  ///< response index at which the branch leaves the chain
     double chance = 0;  ///< probability that the target samples the text up to the branch's end
   };
-  /// The rank answers a verifier's messages soon, if need be by an empty message (kSignSeconds).
+  /// The rank answers a verifier's messages soon, at least by an empty message (kSignSeconds).
   struct Correspondence {
     double said = 0;     ///< time of the last message to the verifier
     bool waits = false;  ///< the verifier has sent a message since then
@@ -119,14 +120,14 @@ class DrafterRank final : public protocol::Participant {
   [[nodiscard]] int window() const {
     return eager() ? options_.window.most() : options_.window.tokens;
   }
-  /// Number of tokens in a complete piece. A piece is the part of a chain that one message has.
+  /// Number of tokens in a complete piece. A piece is the part of a chain that a message carries.
   [[nodiscard]] int piece() const { return eager() ? 1 : options_.window.tokens; }
   [[nodiscard]] int most_ahead() const { return protocol::most_ahead(window()); }
   [[nodiscard]] bool at_limit(const OpenRequest& r) const {
     return static_cast<int>(r.ahead.chain.size()) >= most_ahead();
   }
-  /// Whether drafters may be asked to extend the request's chain. They may not while a whole piece
-  /// is unsent, for instance because the verifier's mailbox is full.
+  /// Whether drafters may be asked to extend the request's chain. They may not, for instance, while
+  /// a whole piece is unsent because the verifier's mailbox is full.
   [[nodiscard]] bool may_ask(const OpenRequest& r) const {
     return !at_limit(r) && !r.ahead.chain.exhausted && r.ahead.chain.unsent() < piece();
   }
@@ -142,7 +143,7 @@ class DrafterRank final : public protocol::Participant {
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;
   RequestMap<OpenRequest> requests_;
   std::map<int, Correspondence> verifiers_;
-  RequestId next_;             ///< the request with which the next draft() begins
+  RequestId next_;             ///< the next draft() begins with this request, or the next in order
   double held_up_since_ = -1;  ///< time since which the rank waits for verifiers; -1: not waiting
   bool over_ = false;
   std::optional<policy::Placement> next_place_;
@@ -150,8 +151,8 @@ class DrafterRank final : public protocol::Participant {
   std::vector<DraftTally> tallies_;
   std::int32_t branching_ = -1;  ///< index of the drafter that drafts branches; -1: none does
   policy::AcceptanceModel acceptance_;
-  policy::FadingShare second_choices_;  ///< share of wrong tokens with a right second choice
-  std::uint32_t drawn_ = 0;             ///< random numbers drawn
+  policy::FadingShare second_choices_;  ///< share that is right where the first choice was wrong
+  std::uint32_t drawn_ = 0;             ///< number of random numbers drawn so far
   double answered_ = -1;                ///< time of the last DraftCommits; -1: none yet
   double between_answers_ = 0;          ///< average seconds between DraftCommits; 0: not known
 
@@ -159,7 +160,7 @@ class DrafterRank final : public protocol::Participant {
   std::vector<Asked> asked_;       ///< requests without a draft yet
   std::vector<Outcome> outcomes_;  ///< branches to be extended
   std::vector<draft::DraftSlot> slots_;
-  std::vector<std::vector<TokenId>> assumed_;  ///< [slots] drafted tokens that the new ones follow
+  std::vector<std::vector<TokenId>> assumed_;  ///< [>= slots] drafted tokens before the new ones
   std::vector<TokenId> tokens_;                ///< [slots, window] new tokens
   std::vector<TokenId> runners_up_;            ///< [slots, window] second choices
   std::vector<std::int32_t> parents_;          ///< [slots, window] DraftOutput::parents

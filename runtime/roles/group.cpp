@@ -12,7 +12,6 @@ using namespace protocol;
 
 namespace {
 
-/// Runs a step, which can resize the KV memory.
 engine::StepResult run_resizing(KvShare& share, engine::StepRunner& runner,
                                 const engine::Step& step) {
   share.shrink_before(step.kv);
@@ -33,8 +32,8 @@ void Group::tell(const Message& command) {
   if (!members_.empty()) send(encode(command));
 }
 
-/// Sends a command to all members, and Lead before the first one. A member that has no place yet
-/// would drop Lead. The first command comes after all ranks have confirmed their places.
+/// Sends a command to all members, and Lead before the first command. A member that has yet to take
+/// its place would drop Lead, but by the first command all ranks have taken their places.
 void Group::send(std::span<const std::byte> bytes) {
   if (!std::exchange(leads_, true)) {
     for (const Address member : members_) mailbox_.send(member, encode(Lead{epoch_}));

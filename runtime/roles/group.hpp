@@ -17,10 +17,10 @@
 namespace paceline::roles {
 
 /// The leader's side of a group. Sends steps and other commands to the members as messages, and
-/// does the leader's own share of each. Only steps and ReadRouting have collectives, so members
-/// never wait in other commands. A command that moves, stores or restores KV has a key that no
-/// other command in flight has. Each member reports when its share of such a command has ended
-/// (KvMoved).
+/// does the leader's own share of each. Only steps and ReadRouting have collectives, so no
+/// other command makes ranks wait for one another. A command that moves, stores or restores KV has
+/// a key that no other command in flight has. Each member reports when its share of such a command
+/// has ended (KvMoved).
 class Group final : public engine::StepRunner {
  public:
   /// `members`: the group's other ranks, in order. `epoch`: epoch of the placement that made the
@@ -58,7 +58,7 @@ class Group final : public engine::StepRunner {
   KvShare& share_;
   std::vector<Address> members_;
   std::uint32_t epoch_;
-  bool leads_ = false;  ///< the members have been sent Lead
+  bool leads_ = false;  ///< Lead has been sent to the members
 };
 
 /// Whether the envelope has a Lead of this epoch. A Lead is a leader's first message to a member.
@@ -74,7 +74,7 @@ class Member final : public protocol::Participant {
   protocol::Turn turn() override;
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
-  /// Sums over all steps, timed by the recorder's clock (StepMeter::sums).
+  /// Sums over all steps that compute rows, timed by the recorder's clock (StepMeter::sums).
   [[nodiscard]] const RankSummary& sums() const { return meter_.sums(); }
 
  private:

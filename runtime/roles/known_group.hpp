@@ -19,16 +19,16 @@ struct KnownGroup {
   policy::GroupRanks ranks;
   protocol::Status status;                 ///< the last status that the group sent
   bool there = false;                      ///< whether a status has come
-  std::optional<policy::MoveCosts> costs;  ///< costs of moves to this group, as it reported them
+  std::optional<policy::MoveCosts> costs;  ///< Costs::costs; absent: not reported yet
   /// A lease or a renewal that the group had not received when it sent its last status.
   struct Order {
-    int requests = 0;
-    int blocks = 0;  ///< KV blocks that the order needs
+    int requests = 0;  ///< 1 for a lease, 0 for a renewal
+    int blocks = 0;    ///< KV blocks that the order needs
   };
   std::deque<Order> on_their_way;
   Order all_on_their_way;  ///< sum of on_their_way
   std::uint64_t orders_sent = 0;
-  std::set<std::uint32_t> prompts;  ///< indices of the prompts sent to the group
+  std::set<std::uint32_t> prompts;  ///< indices of prompts that the group got by leases or moves
   std::uint64_t upcoming_sent = 0;  ///< requests of the next training step sent to the group
   std::uint64_t upcoming_done = 0;  ///< how many of these the group is done with
 
@@ -51,7 +51,7 @@ struct KnownGroup {
   [[nodiscard]] bool stopped() const {
     return status.stopped != 0 && status.orders_received == orders_sent;
   }
-  /// Number of further requests of the next training step that fit; 0 if the group has other work.
+  /// How many more requests of the next training step fit; 0 before a status, or with other work.
   [[nodiscard]] std::size_t upcoming_room() const {
     if (!there || status.active > 0 || !on_their_way.empty() || status.room <= 0) return 0;
     const auto room = static_cast<std::uint64_t>(status.room);

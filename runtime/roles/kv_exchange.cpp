@@ -52,8 +52,8 @@ void KvExchange::on(const protocol::Pull& pull) {
   go_on(at);
 }
 
-/// Continues a prepared move whose KV is wanted or declined. Sends wanted KV to another group, or
-/// takes it out of the store for a request that runs here again. Releases declined KV.
+/// Continues a prepared move whose KV is wanted or declined. Sends or restores wanted KV. Releases
+/// KV that was declined, or whose request has left the batch.
 void KvExchange::go_on(Moves::iterator at) {
   auto& [key, move] = *at;
   if (move.state != State::prepared || !(move.wanted || move.declined)) return;
@@ -147,8 +147,8 @@ bool KvExchange::settle() {
   return any;
 }
 
-/// The last share ends the move. A move that put KV into the store is then prepared again, to take
-/// the KV out of the store later. Any other move is released.
+/// After the last share, a move that put KV into the store is prepared again, to take the KV out of
+/// the store later. Any other move is released.
 bool KvExchange::share_ended(int rank, const protocol::KvMoved& moved) {
   const auto at = moves_.find(moved.key);
   if (at == moves_.end() || !at->second.share_ended(rank, moved.complete != 0)) return false;
@@ -164,8 +164,8 @@ bool KvExchange::share_ended(int rank, const protocol::KvMoved& moved) {
   return true;
 }
 
-/// Erases a move that is not in flight. If a request of this group awaited the KV, tells the
-/// batcher whether the KV has arrived or must be computed.
+/// Erases a move that is not in flight, and its stored KV. If a request in the batch awaited the
+/// KV, tells the batcher whether the KV has arrived or must be computed.
 void KvExchange::release(Moves::iterator at) {
   auto& [key, move] = *at;
   const bool done = move.state == State::done;

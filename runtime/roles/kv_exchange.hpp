@@ -24,8 +24,8 @@ namespace paceline::roles {
 
 /// A move of one request's KV: to or from another group, or to or from the stores of this group.
 /// Each rank of this group moves its own share of the KV. Like the handle of a transfer in NIXL, a
-/// move is prepared, posted, done and released. A move of stored KV is posted twice: first into the
-/// stores, later out of them. Changes of state in another order throw std::logic_error.
+/// move is prepared, posted, done and released. A move of stored KV may be posted twice: first into
+/// the stores, later out of them. Changes of state in another order throw std::logic_error.
 struct KvMove {
   enum class Kind : std::uint8_t {
     given,    ///< KV of a request that left for another group
@@ -34,7 +34,7 @@ struct KvMove {
     fetched,  ///< KV from another group, for a request of this group
   };
   enum class State : std::uint8_t {
-    prepared,  ///< the KV waits until a group wants a part of it
+    prepared,  ///< the KV waits until a group wants or declines it
     posted,    ///< the group's ranks are storing, restoring, sending or receiving KV
     done,      ///< every rank's share has ended
     released,  ///< no KV is kept any more, and the move is erased
@@ -43,11 +43,11 @@ struct KvMove {
   State state = State::prepared;
   kv::Parcel parcel = {};      ///< blocks that keep the KV until it is sent or stored
   policy::GroupRanks to = {};  ///< group that may pull given or copied KV
-  std::int32_t positions = 0;  ///< number of positions up to the end of the wanted part
-  OptionalIndex owner = {};    ///< index of the only rank with the KV; absent: each rank has a part
+  std::int32_t positions = 0;  ///< positions up to the end of the wanted part; set with `request`
+  OptionalIndex owner = {};    ///< index of the only rank with the kept KV; absent: each has a part
   std::optional<protocol::Pull> wanted = {};  ///< the wanted part, and the group that wants it
   bool declined = false;                      ///< no group will want the KV
-  std::optional<RequestId> request{};         ///< this group's request that gets the wanted part
+  std::optional<RequestId> request{};         ///< request of this group that gets the wanted part
   std::set<int> awaited = {};                 ///< ranks whose shares are in flight
   bool complete = false;                      ///< no share of the posted move has failed
 
@@ -78,13 +78,13 @@ struct KvMove {
 };
 
 /// The KV of a request that leaves is kept in a parcel until the other group has pulled the part
-/// that it wants. When an arriving request has got a place in the batch, its KV is pulled or
-/// declined. The KV of a request that waits for its next lease or turn is stored. Every rank of the
-/// group reports when its share of a move has ended. Not thread-safe.
+/// that it wants, or has declined all KV. When an arriving request has got a place in the batch,
+/// its KV is pulled or declined. The KV of a request that waits for its next lease or turn is
+/// stored. Every rank of the group reports when its share of a move has ended. Not thread-safe.
 class KvExchange {
  public:
-  /// References outlive this. `ranks`: this group. `costs`: decide how much KV is transferred, and
-  /// how much is computed again.
+  /// References outlive this. `ranks`: this group. `costs`: they decide how much of a request's KV
+  /// is transferred, and how much is computed again.
   KvExchange(Mailbox& mailbox, engine::Batcher& batcher, Group& group,
              const policy::GroupRanks& ranks, const policy::MoveCosts& costs, std::int32_t kv_block)
       : mailbox_(mailbox),
@@ -101,7 +101,7 @@ class KvExchange {
   policy::KeptKv store(std::uint64_t key, kv::Parcel parcel);
   /// Tells the stores of this group in which order stored KV will be wanted.
   void foresee(const protocol::ForeseeKv& order) { group_.command(order); }
-  /// Forgets the KV kept under the key, which no group will want. Does nothing if none is kept.
+  /// Forgets KV kept under the key, because no group will want it. Does nothing if none is kept.
   void forget(std::uint64_t key);
 
   /// Whether KV is kept under the key for the group that `leader` leads, or stored for any group.
@@ -111,21 +111,21 @@ class KvExchange {
   /// Tells the group that keeps `kv` to drop it, and empties `kv`. Does nothing if `kv` is empty.
   void decline(policy::KeptKv& kv);
   /// Fetches KV into the blocks of a request that has a place in the batch. From another group it
-  /// fetches only the positions that split_move() selects; earlier positions are computed again.
+  /// fetches only the positions that split_move() selects. Declines the KV if it fetches none.
   void fetch(RequestId id, policy::KeptKv kv);
 
-  /// Notes that a rank's share of a move has ended. The last share ends the move: the KV has
-  /// arrived, or the parcel that kept it is released. Returns whether this was the last share. Does
-  /// nothing if the rank has no share in a move with this key.
+  /// Notes that a rank's share of a move has ended. After the last share, the parcel that kept the
+  /// KV is released, and a request that awaited the KV goes on. Returns whether this was the last
+  /// share. Does nothing if no such share is in flight.
   bool share_ended(int rank, const protocol::KvMoved& moved);
-  /// Finds out which of the leader's shares have ended. Returns whether this ended any move.
+  /// Notes which of the leader's shares have ended. Returns whether any was a move's last share.
   [[nodiscard]] bool settle();
-  /// Number of positions whose KV has been fetched so far.
+  /// Number of positions whose KV has come so far, from other groups or this group's stores.
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }
   /// Whether a move for the request is in flight, and may be writing KV into the request's blocks.
   [[nodiscard]] bool arriving(RequestId id) const;
-  /// Releases KV kept for moves to groups that are not in `placement`, because they hold no
-  /// requests any more. `ended`: these groups have ended, so KV for their races is released too.
+  /// Releases KV given to groups that are not in `placement`, because they hold no requests any
+  /// more. `ended`: these groups have ended, so KV copied for their races is released too.
   void part_from(const policy::Placement& placement, bool ended);
   /// Whether no KV is kept, stored or arriving.
   [[nodiscard]] bool idle() const { return moves_.empty(); }

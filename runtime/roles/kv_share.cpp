@@ -100,7 +100,7 @@ bool KvShare::give_up() {
 // ---- Between groups.
 
 void KvShare::obey(const protocol::MoveKv& command) {
-  UnderWay& own = under_way_[command.key];  // ends at once if this rank has none of the KV
+  UnderWay& own = under_way_[command.key];  // an empty entry ends at once
   if (!has(command.owner)) return;
   if (command.stored == 0) {
     std::vector<std::span<std::byte>> blocks;
@@ -198,7 +198,7 @@ std::vector<std::byte*> KvShare::places(std::span<const std::int32_t> blocks) co
   return at;
 }
 
-/// Returns the owner of the blocks, or nothing if each rank has a part of them.
+/// Returns the owner of the blocks. Absent: each rank has a part of them, or there are no blocks.
 OptionalIndex KvShare::owner_of(std::span<const std::int32_t> blocks) const {
   if (owner_.owners == 1 || blocks.empty()) return {};
   return blocks.front() % owner_.owners;

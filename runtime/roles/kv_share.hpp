@@ -21,16 +21,16 @@
 namespace paceline::roles {
 
 /// A rank's share of a block is the KV of the rank's attention heads, and the routing: numbers of
-/// the experts to which the block's positions were routed, equal on all ranks. Groups of different
-/// sizes have different shares, so a rank exchanges heads with every rank of the other group that
-/// has some of the same heads. A receiver gets the routing with its first head. If each rank has
-/// the KV of its own requests (AttentionLayout::data), a rank's share is every block that it owns,
-/// and other groups see the rank as a group of one. Not thread-safe.
+/// the experts to which the block's positions were routed, equal on all ranks. Between groups, a
+/// rank exchanges heads with every rank of the other group that has some of the same heads, and a
+/// receiver gets the routing with its first head. Latent vectors (MLA) are whole on every rank. If
+/// each rank has the KV of its own requests (AttentionLayout::data), a rank's share is every block
+/// that it owns, and other groups see the rank as a group of one. Not thread-safe.
 class KvShare {
  public:
   /// `index`: index of this rank in its group of `tp` ranks. `store`: has blocks as large as
   /// those in `memory`; null: nothing is stored. `leader`: the leader's rank, if each rank has the
-  /// KV of its own requests; absent: each rank has a part of all KV. References outlive this.
+  /// KV of its own requests; absent: each has a share of all KV. Transport and store outlive this.
   KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
           const Recorder& recorder = {}, kv::Store* store = nullptr, OptionalIndex leader = {});
   /// Cancels transfers in flight, and waits at most a few seconds until they have ended. If the
@@ -47,10 +47,11 @@ class KvShare {
 
   /// Does this rank's share of a command to its group (messages.hpp explains the commands).
   void obey(const protocol::MoveKv& command);
-  /// The command ends incomplete if the store has no room. Nothing is stored under the key then.
+  /// The command ends incomplete if there is no store, or no room in it. Nothing is stored under
+  /// the key then.
   void obey(const protocol::StoreKv& command);
-  /// The command ends incomplete if some of the KV is missing or damaged. The contents of the
-  /// blocks are undefined then.
+  /// If some of the KV is missing or damaged, the command ends incomplete, and the contents of the
+  /// blocks are undefined.
   void obey(const protocol::RestoreKv& command);
   /// Commands in flight for the dropped KV end incomplete, except sends that have begun.
   void obey(const protocol::DropKv& command);
@@ -77,7 +78,7 @@ class KvShare {
     bool failed = false;
     std::optional<kv::Store::Ticket> stored;  ///< ticket of the store's put, get or hold
     KvPoolRecord record;                      ///< telemetry of the store's operation
-    std::optional<protocol::MoveKv> waits;    ///< a send that waits for stored KV to be in memory
+    std::optional<protocol::MoveKv> waits;    ///< set if the command sends stored KV
     bool held = false;                        ///< the hold has succeeded, and the send has begun
   };
 

@@ -1,4 +1,4 @@
-// A verifier's work for the next training step, done while it has none in this step (BubbleSpec).
+// What a verifier without work in this training step does for the next one (BubbleSpec).
 #pragma once
 
 #include <cstdint>
@@ -29,14 +29,14 @@ class Pregeneration {
   Pregeneration(engine::Batcher& batcher, engine::StepRunner& runner, const Clock& clock, Open open)
       : batcher_(batcher), runner_(runner), clock_(clock), open_(std::move(open)) {}
 
-  /// Adds requests from UpcomingRequests::take(). `run`: the directory that is to keep their texts.
+  /// Adds requests from UpcomingRequests::take(). The sink is opened with the first call's `run`.
   void take(const PregeneratedRun& run, std::vector<Admission> requests);
   /// Whether the requests in the batch are of the next training step.
   [[nodiscard]] bool running() const { return !running_.empty(); }
   /// Whether the request with this id in the batch is of the next training step.
   [[nodiscard]] static bool owns(RequestId id) { return (id.prompt & kUpcoming) != 0; }
   /// Takes in waiting requests and runs one step of the batch, which must have no request of this
-  /// training step. Returns false if there is nothing to do.
+  /// training step. Returns false if no request runs.
   bool step();
   /// Takes the requests out of the batch. They go on when step() is called again.
   void drop();

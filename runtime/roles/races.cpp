@@ -9,8 +9,8 @@ void Races::offer(RequestId id, std::size_t response, int racer, std::uint64_t k
   RacedRequest& request = requests_.try_emplace(id, RacedRequest{.own = response}).first->second;
   if (!request.held || request.own != response)
     throw std::logic_error(
-        "a race is offered for a request that this verifier does not hold, or holds with another "
-        "length");
+        "a verifier offers a race for a request that it does not hold, or offers a response of "
+        "another length than it has committed");
   request.others.push_back({racer, key, response});
   tell(id, request, {});  // tells the racer what other racers have committed
 }
@@ -20,7 +20,7 @@ void Races::join(RequestId id, std::size_t response, int holder, std::uint64_t k
       .own = response, .held = false, .others = {{holder, key, response}}, .key = key};
   if (!requests_.try_emplace(id, joined).second)
     throw std::logic_error(
-        "a verifier joins a race for a request that it already holds in a race or races for");
+        "a verifier joins a race for a request, but already takes part in a race for this request");
 }
 
 bool Races::races_for(RequestId id) const {
@@ -53,8 +53,8 @@ void Races::committed(RequestId id, std::span<const TokenId> tokens) {
   tell(id, request, tokens);
 }
 
-/// Sends every other group the tokens that it does not have yet. `fresh`: the tokens that were just
-/// committed here.
+/// Sends each group in `others` the tokens that this group is not known to have. `fresh`: the
+/// tokens that were just committed here.
 void Races::tell(RequestId id, RacedRequest& request, std::span<const TokenId> fresh) {
   std::vector<TokenId> last(fresh.begin(), fresh.end());
   last.insert(last.end(), request.ahead.begin(), request.ahead.end());

@@ -28,27 +28,27 @@ class Races {
   /// Messages with token ids outside [0, vocab) are dropped. The mailbox outlives this.
   Races(Mailbox& mailbox, std::int32_t vocab) : mailbox_(mailbox), vocab_(vocab) {}
 
-  /// Called by the holder when a group led by `racer` gets a copy of the request. `response`:
-  /// number of response tokens so far. `key`: key of the race.
+  /// Called by the holder when it offers a copy of the request to the group led by `racer`.
+  /// `response`: number of response tokens in the copy. `key`: key of the race.
   void offer(RequestId id, std::size_t response, int racer, std::uint64_t key);
-  /// Called by a racer that takes an offer. `response`: number of response tokens in the offer.
+  /// Called by a racer that accepts an offer. `response`: number of response tokens in the offer.
   void join(RequestId id, std::size_t response, int holder, std::uint64_t key);
   /// Whether this verifier only races for the request, and another group holds it.
   [[nodiscard]] bool races_for(RequestId id) const;
   /// All requests that this verifier only races for.
   [[nodiscard]] std::vector<RequestId> raced_for() const;
 
-  /// Tells the other groups which tokens were committed here. Does nothing if there is no race.
+  /// Notes tokens that were committed here, and sends them to the other groups of the race, if any.
   void committed(RequestId id, std::span<const TokenId> tokens);
   /// Tells the other groups that the request is no longer generated here. Returns the race's key if
   /// this verifier only raced for the request, 0 otherwise.
   std::uint64_t end(RequestId id);
 
-  /// Takes tokens that another group committed. Returns true if the holder has ended the race.
+  /// Takes tokens that another group committed. Returns whether the holder has ended the race.
   [[nodiscard]] bool hear(int from, const protocol::RaceCommit& news);
   /// The request's next tokens, from other groups. Valid until the next call that is not const.
   [[nodiscard]] std::span<const TokenId> foretold(RequestId id) const;
-  /// Number of tokens of this verifier's requests that racers committed before this verifier did.
+  /// Number of tokens of held requests that racers sent before this verifier committed them.
   [[nodiscard]] std::uint64_t gained() const { return gained_; }
 
  private:
@@ -60,7 +60,7 @@ class Races {
   };
   struct RacedRequest {
     std::size_t own = 0;              ///< response tokens committed here
-    std::vector<TokenId> ahead = {};  ///< tokens after the `own` ones, from another group
+    std::vector<TokenId> ahead = {};  ///< tokens after the `own` ones, from other groups
     bool held = true;                 ///< this verifier is the holder; false: it is a racer
     /// For the holder: its racers. For a racer: the holder, until the holder has ended the race.
     std::vector<Other> others = {};

@@ -16,7 +16,7 @@ Turn Spare::turn() {
     const std::optional<Envelope> envelope = mailbox_.poll();
     if (!envelope) break;
     turn.worked = true;
-    if (envelope->from != Address::coordinator()) continue;  // for an earlier role of this rank
+    if (envelope->from != Address::coordinator()) continue;  // to an earlier role of this rank
     Message message = decode(envelope->bytes);
     const Receipt receipt =
         receive(envelope->from, message,

@@ -1,4 +1,4 @@
-// A rank without a role.
+// The role of a spare rank, which has no work.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace paceline::roles {
 
-/// A spare rank waits until the coordinator gives it a role, or the run ends.
+/// A spare rank waits until the coordinator gives it another role or ends the run.
 class Spare final : public protocol::Participant {
  public:
   Spare(Mailbox& mailbox, int rank) : mailbox_(mailbox), rank_(rank) {}

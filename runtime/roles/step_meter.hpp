@@ -29,8 +29,8 @@ class StepMeter {
   void go_on();
   void end(const engine::StepResult& result, const engine::StepCounts& counts = {});
 
-  /// Sums of the seconds, bytes and counters of all steps (StepRecord, StepCounts). Other fields
-  /// are 0.
+  /// Sums of seconds, bytes and counters (StepRecord, StepCounts) over all steps that computed
+  /// rows. Other fields are 0.
   [[nodiscard]] const RankSummary& sums() const { return sums_; }
 
  private:

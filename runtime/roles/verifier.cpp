@@ -84,8 +84,9 @@ void Verifier::receive() {
   }
 }
 
-/// Applies a message, or drops it if it is invalid. If there can be drafter ranks, only the
-/// coordinator is trusted: any other sender may have been a drafter rank, which can send anything.
+/// Applies a message. An invalid message is a fault if its sender is trusted; otherwise it is
+/// dropped. All senders are trusted if there are never drafter ranks. If there are, only the
+/// coordinator is: any other sender may have been a drafter rank, which can send anything.
 void Verifier::take(const Envelope& envelope) {
   const bool trusted = ports_.remote == nullptr || envelope.from == Address::coordinator();
   std::optional<Message> message =
@@ -225,7 +226,8 @@ void Verifier::hand_in(const Trajectory& partial) {
   ++status_.partial;
 }
 
-// Hands in all requests. When the verifier reports its stop, all responses are on disk.
+// Hands in all unfinished responses. When the verifier reports its stop, all responses
+// are on disk.
 void Verifier::stop() {
   upcoming_.end();
   for (Trajectory& partial : ports_.batcher.stop()) {

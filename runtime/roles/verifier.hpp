@@ -35,7 +35,7 @@ struct VerifierPorts {
   Group& group;  ///< runs the steps
   /// Makes drafts. Null: plain decoding without drafts.
   speculation::Speculator* speculator;
-  /// The speculator's drafters that use drafter ranks. Null: no rank ever drafts.
+  /// The speculator's drafters that use drafter ranks. Null: there are never drafter ranks.
   speculation::RemoteDrafters* remote;
   /// The speculator's drafter that uses draft servers. Null: there are no draft servers.
   speculation::DraftClient* siblings;
@@ -72,24 +72,24 @@ struct VerifierOptions {
 /// from drafter ranks (decoupled). The coordinator counts a response as finished only when it is on
 /// disk.
 ///
-/// If responses are conversations, a response leaves the batch after each turn, and waits here for
+/// If responses are conversations, a request leaves the batch after each turn, and waits here for
 /// the environment's answer (conversations.hpp). Its trajectory is written with each answer, so
 /// that a resumed run does not ask for an answer again. The request does not move while it waits.
 ///
 /// A verifier that is to take another role goes on until other groups have pulled or declined the
 /// KV of requests that left. A verifier that holds requests is not given another role.
 ///
-/// A request that is to move is offered to its new verifier. From the offer on, the new verifier
-/// holds the request. It pulls part of the KV, computes the rest, and then decodes.
+/// A request that moves to another group is offered to that group's verifier, which holds the
+/// request from the offer on, pulls part of the KV, computes the rest, and then decodes.
 ///
 /// In a race (races.hpp) the holder of a request offers a copy to another verifier, the racer. The
 /// racer has the copy in its batch like any other request, but does not write or report its
 /// response. The racer gives the race up when requests that it holds need the room.
 ///
-/// While the verifier has no request of this training step, it runs requests of the next training
-/// step that the coordinator sends (pregeneration.hpp). When a request of this training step
-/// arrives, the next step's requests leave the batch after at most one decoding step. Statuses and
-/// step records do not include the next step's requests.
+/// While no request of this training step is in the batch or waits for room, the verifier runs
+/// requests of the next step that the coordinator sends (pregeneration.hpp). When a request of this
+/// training step arrives, the next step's requests leave the batch after at most one decoding step.
+/// Statuses and step records do not include the next step's requests.
 class Verifier final : public protocol::Participant {
  public:
   Verifier(const VerifierPorts& ports, const VerifierOptions& options);

@@ -13,7 +13,7 @@ namespace paceline::roles {
 /// The watchdog looks at the messages that the coordinator gets. If they show no progress for too
 /// long, some rank probably hangs: in a step, in a collective with a rank that is gone, or because
 /// its process was stopped. Then look() returns `stop`, and the caller asks groups to hand in their
-/// requests. If no progress follows, look() returns `give_up`.
+/// requests. After 10 more seconds without progress (`limit` if shorter), look() returns `give_up`.
 ///
 /// The watch begins when a message first shows progress, because loading weights may take any time.
 /// A long pause between two calls of look() counts as one second: the whole job may have been

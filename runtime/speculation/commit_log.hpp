@@ -13,7 +13,7 @@ namespace paceline::speculation {
 
 /// A verifier usually tells its drafters of commits only before it asks them for drafts. If it told
 /// them after each step, a small model's step of 64 requests without drafts would take about 1 %
-/// longer, because the step evicts the drafters' state from the CPU caches. The log also joins the
+/// longer, because each step evicts the drafters' state from the CPU caches. The log also joins the
 /// tokens that several steps commit to a request. A suffix tree inserts the joined tokens faster,
 /// because its nodes then stay in the cache. Not thread-safe.
 class CommitLog {
@@ -22,7 +22,7 @@ class CommitLog {
   [[nodiscard]] bool has(RequestId id) const;
   /// Whether the log holds so many tokens that tell() should be called now.
   [[nodiscard]] bool full() const;
-  /// Tells all drafters of all commits, calls their told(), and empties the log.
+  /// Tells all drafters of all commits and ended requests, calls told(), and empties the log.
   void tell(const DrafterRoster& roster, double now);
 
  private:

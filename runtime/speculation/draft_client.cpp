@@ -35,7 +35,7 @@ DraftClient::SharedRequest& DraftClient::request(RequestId id) {
 }
 
 // A request that comes from another verifier already has response tokens. They count as sent,
-// because the previous verifier usually has sent them. If a server lacks them, for example after a
+// because the previous verifier has usually sent them. If a server lacks them, for example after a
 // resume, it asks for them.
 void DraftClient::start(const draft::DraftStart& start, double now) {
   const bool known = drafter_->capabilities().siblings->remembers(start.id.prompt);
@@ -46,7 +46,7 @@ void DraftClient::start(const draft::DraftStart& start, double now) {
   Group& group = groups_[start.id.prompt];
   if (group.requests++ > 0) return;
   if (!known)
-    group.place = {};  // the drafter has dropped some of its texts, so the server must resend all
+    group.place = {};  // the drafter lacks texts of the group, so the server must send all
   group.place.group = start.id.prompt;
   due_ = true;  // other verifiers might have committed many tokens for siblings
 }

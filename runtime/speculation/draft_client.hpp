@@ -18,18 +18,18 @@
 namespace paceline::speculation {
 
 struct DraftClientOptions {
-  std::vector<int> servers;   ///< ranks of the draft servers (>= 1); each serves its own prompts
+  std::vector<int> servers;   ///< ranks of the draft servers, at least one
   draft::LogClient name = 0;  ///< name of this client; no other client of the run has or had it
   std::int32_t vocab = 0;     ///< token ids are below this
-  /// The client exchanges tokens with the servers when its requests have got this number of new
-  /// tokens each, on average. A larger number saves messages, but siblings' tokens come later.
+  /// The client exchanges tokens with the servers at the latest in the first told() after its
+  /// requests have got this number of new tokens each, on average. A larger number saves messages.
   /// Compared with one suffix tree for all verifiers, a value of 32 lowers the number of accepted
   /// draft tokens by up to 3 %, and a value of 128 by 7 to 8 % (tests/bench/README.md).
   int exchange_tokens = 32;
   /// Limit on the tokens from responses of earlier training steps in all answers to one exchange.
   /// The drafter takes about 0.5 us per token, so 4096 tokens delay an engine step by about 2 ms.
   int earlier_tokens = 4096;
-  /// A group of siblings is forgotten when none of its requests was here for this many seconds.
+  /// A group of siblings is forgotten this number of seconds after its last request ended or left.
   double ttl = 3600;
 };
 
@@ -64,8 +64,8 @@ class DraftClient final : public draft::Drafter {
     std::uint64_t update_bytes = 0;  ///< bytes of updates sent to servers
     std::uint64_t fetch_bytes = 0;   ///< bytes of the servers' answers
     std::uint64_t fetches = 0;       ///< answered fetches
-    double fetch_seconds = 0;        ///< sum over fetches: time from asking to reading the answer
-    std::uint64_t heard = 0;         ///< tokens that came with answers
+    double fetch_seconds = 0;        ///< sum over answered fetches: time from asking to reading
+    std::uint64_t heard = 0;         ///< tokens of valid stretches in answers
     std::uint64_t most_behind = 0;   ///< largest number of tokens that a fetch found missing here
     std::uint64_t invalid = 0;       ///< messages and DraftStretches that made no sense
   };
@@ -76,7 +76,7 @@ class DraftClient final : public draft::Drafter {
     std::vector<TokenId> response;
     std::size_t told = 0;  ///< response tokens that the request's server is thought to have
   };
-  /// The last tokens, not sent to the server yet, of a request that has ended or left.
+  /// A request that has ended or left, and its last tokens. The server was not told of them yet.
   struct Rest {
     RequestId id;
     std::uint64_t offset = 0;

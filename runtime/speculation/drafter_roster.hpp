@@ -14,7 +14,7 @@
 namespace paceline::speculation {
 
 enum class DrafterKind : std::uint8_t {
-  ahead,  ///< the layout's drafter ranks, which use all drafters and draft for all verifiers
+  ahead,  ///< the layout's drafter ranks, which draft for all verifiers
   own,    ///< a drafter on the verifier's own rank
   tail,   ///< ranks that fell idle and use one drafter, for this verifier only (tail_drafters.hpp)
 };
@@ -36,8 +36,8 @@ struct RosterEntry {
   [[nodiscard]] bool runs_ahead() const { return drafter->capabilities().ahead; }
 };
 
-/// A verifier's drafters in the order in which it asks them. All verifiers of a run have equal
-/// rosters, so an index in the roster names a drafter in races, messages and telemetry.
+/// A verifier's drafters in the order in which it asks them. All verifiers of a run list the same
+/// drafters, so an index in the roster names a drafter in races, messages and telemetry.
 using DrafterRoster = std::vector<RosterEntry>;
 
 }  // namespace paceline::speculation

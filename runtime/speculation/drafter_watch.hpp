@@ -22,7 +22,7 @@ class DrafterWatch {
   /// seconds. The clock must outlive this object.
   DrafterWatch(int rank, double patience, const Clock& clock, Warn warn);
 
-  /// Notes that a step of the verifier has ended, which ends a flood. Warns if the rank is silent.
+  /// To be called between steps of the verifier. Ends a flood. Warns if the rank has become silent.
   void step_ended();
   /// Notes whether the rank reads its messages, as far as its mailbox shows.
   void reads(bool reads);

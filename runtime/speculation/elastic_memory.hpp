@@ -15,7 +15,7 @@
 
 namespace paceline::speculation {
 
-/// The objects that an ElasticMemory works with. All references outlive it.
+/// The objects that an ElasticMemory works with. They must outlive it.
 struct ElasticMemoryPorts {
   const Clock& clock;
   engine::Batcher& batcher;
@@ -27,17 +27,17 @@ struct ElasticMemoryPorts {
 /// An expansion suspends the draft models, which frees their memory, and grows the target's pool of
 /// KV blocks into this memory. A contraction moves all blocks in use to indices below the pool's
 /// initial size, and shrinks the pool to this size. Then a part of the models is loaded before each
-/// step, so decoding goes on meanwhile. The models draft again when all parts are loaded. All ranks
-/// of the group resize their parts of the pool in the same step (kv::Work). Not thread-safe.
+/// step, so decoding goes on meanwhile. A model drafts again when all its parts are loaded. All
+/// ranks of the group resize their parts of the pool in the same step (kv::Work). Not thread-safe.
 class ElasticMemory {
  public:
   /// `blocks`: initial number of KV blocks in the pool. `gain`: blocks that an expansion adds.
   ElasticMemory(const ElasticMemoryPorts& ports, std::unique_ptr<policy::DraftMemoryPolicy> policy,
                 std::int32_t blocks, std::int32_t gain);
 
-  /// Call before each step: expands or contracts the pool if the policy says so, or loads the next
+  /// Call before each step. Expands or contracts the pool if the policy says so, or loads a further
   /// part of the models. `waiting`: number of requests without a place in the batch. Returns true
-  /// if the pool has grown or shrunk.
+  /// if the pool has grown or shrunk; a contraction may fail.
   bool turn(std::size_t waiting);
 
  private:
@@ -52,7 +52,7 @@ class ElasticMemory {
   std::int32_t gain_;
   bool expanded_ = false;
   bool resuming_ = false;
-  DraftMemoryRecord resumed_;  ///< record of the models' loading, while `resuming_`
+  DraftMemoryRecord resumed_;  ///< record of the models' loading; valid while `resuming_`
 };
 
 }  // namespace paceline::speculation

@@ -21,10 +21,10 @@ struct DraftPart {
 /// The joined draft tree. The next join() replaces it and reuses its memory. Not thread-safe.
 class JoinedDraft {
  public:
-  /// Makes the tree of the `most` tokens with the highest values. Ties go to the earlier token. A
-  /// token's ancestors are in the tree too, because their values are not lower.
+  /// Makes the tree of at most `most` tokens: those with the highest values. Ties go to the earlier
+  /// token. A token's ancestors are in the tree too, because their values are not lower.
   void join(std::span<const DraftPart> parts, std::size_t most);
-  /// Drops each token t with keep[t] = 0. Descendants of a dropped token must be dropped too.
+  /// Drops each token t with keep[t] = 0. The caller must also drop the descendants of t.
   void keep(std::span<const std::uint8_t> keep);
 
   [[nodiscard]] std::span<const TokenId> tokens() const { return tokens_; }
@@ -43,7 +43,7 @@ class JoinedDraft {
   std::vector<TokenId> tokens_;
   std::vector<std::int32_t> parents_;
   std::vector<double> values_;
-  std::vector<std::vector<std::int32_t>> nodes_;  ///< [parts, tokens] index in the tree, or -1
+  std::vector<std::vector<std::int32_t>> nodes_;  ///< [parts, tokens] index in the tree; -1: none
   struct Candidate {
     double value = 0;
     std::size_t part = 0;

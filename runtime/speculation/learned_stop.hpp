@@ -14,9 +14,9 @@ namespace paceline::speculation {
 [[nodiscard]] policy::StopNetwork::Confidences confidences(std::span<const float> frontier);
 
 /// Decides at random whether a draft stops: a stop network gives the probability, and the noise of
-/// the draft's request gives the random number. A draft that stops at its first level has only the
-/// few tokens that would be expanded next. RADAR's published program drafts the 59 likeliest tokens
-/// in this case, but paceline's backends find only the tokens to expand. Not thread-safe.
+/// the draft's request gives the random number. A draft that stops at its first level has at most
+/// DraftLimits::paths tokens. RADAR's published program drafts the 59 likeliest tokens in this
+/// case, but paceline's backends rank at most kernels::kMaxRanked tokens. Not thread-safe.
 class LearnedStop final : public draft::Levels {
  public:
   explicit LearnedStop(std::shared_ptr<const policy::StopNetwork> network);

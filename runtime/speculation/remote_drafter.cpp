@@ -85,7 +85,7 @@ void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
   told();
 }
 
-/// Gives the request to a drafter rank, if it wants drafts of ranks and there is a rank for it.
+/// Gives the request to a drafter rank, if it wants one (RemoteRequest::wanted) and there is one.
 void RemoteDrafter::give(RequestId id, RemoteRequest& r) {
   if (!r.wanted) return;
   const policy::DrafterPlace* drafter = policy::drafter_for(id, options_.deal, drafters_);
@@ -201,8 +201,8 @@ void RemoteDrafter::tell(int rank, Link& link) {
   if (said) link.watch.told();
 }
 
-/// Sends the unsent features of requests for which RemoteRequest::follows is set. If the mailbox
-/// becomes full, the next call goes on with the same request. Returns whether anything was sent.
+/// Sends the unsent features of the rank's requests for which RemoteRequest::follows is set. If the
+/// mailbox becomes full, the next call goes on with the same request. Returns whether it sent any.
 bool RemoteDrafter::send_features(int rank, Link& link) {
   const Address to{rank, Address::Port::role};
   const std::size_t row = options_.feature_bytes;
@@ -241,7 +241,7 @@ bool RemoteDrafter::send_features(int rank, Link& link) {
   return said;
 }
 
-/// Sends the request to its rank with its text so far. Drops the tokens that were drafted for it.
+/// Sends the request to its rank with the response so far. Drops the tokens drafted for it.
 void RemoteDrafter::open(Link& link, RequestId id) {
   RemoteRequest& r = requests_.at(id);
   drop_drafts(r);
@@ -344,9 +344,9 @@ bool RemoteDrafter::extend(RemoteRequest& r, const DraftPiece& piece, const Draf
   return piece.known >= r.refuted && append(r, piece, drafts);
 }
 
-// A piece of a branch is taken if the branch leaves the present chain, that is, if the rank knew of
-// the last refutation when it drafted the piece. If the position at which the branch leaves is
-// committed already, the branch must also have the committed token there. A branch with the very
+// A piece of a branch is taken only if the branch leaves the present chain, that is, if the rank
+// knew of the last refutation when it drafted the piece. If the position at which the branch leaves
+// is committed already, the branch must also have the committed token there. A branch with the very
 // token that last refuted a chain is an exception: it left the refuted chain, so the rank need only
 // have known of the refutation before the last (r.before).
 bool RemoteDrafter::extend_branch(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {

@@ -45,12 +45,12 @@ struct RemoteOptions {
 /// each step. If features cannot be sent yet, only the latest are kept, as many as a head would
 /// keep.
 ///
-/// Nothing that a drafter rank does or sends is trusted. Messages that make no sense are counted
-/// and dropped. If a rank floods the verifier, most of its messages are dropped unread. If a rank
-/// does not read its messages, its mailbox becomes full. Nothing is then sent to the rank until the
-/// mailbox has room. Requests that got tokens meanwhile are then opened anew, that is, sent to the
-/// rank with their whole text. But opening makes a head lose the request's features, so a rank with
-/// a head is sent the missed commits instead, up to a limit. DrafterWatch warns of these faults.
+/// Nothing that a drafter rank does or sends is trusted. Messages and pieces of drafts that make no
+/// sense are counted and dropped. If a rank floods the verifier, most of its messages are dropped
+/// unread. If a rank does not read its messages, its mailbox becomes full. Until the mailbox has
+/// room, nothing is sent to the rank. Requests that got tokens meanwhile are later opened anew: the
+/// rank is sent their whole responses. But opening makes a head lose the request's features, so a
+/// rank with a head is sent the missed commits instead, up to a limit. DrafterWatch warns the user.
 class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
  public:
   /// `mailbox` and `clock` must outlive this object.
@@ -74,14 +74,14 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
   }
 
   [[nodiscard]] bool is_drafter(int rank) const { return links_.contains(rank); }
-  /// Takes a message of a drafter rank. The message may have any contents.
+  /// Takes a message of `from`, a rank with is_drafter(). The message may have any contents.
   void receive(int from, std::span<const std::byte> message);
   /// Tells the user how often each rank made trouble (DrafterWatch::sum_up()).
   void close();
 
   struct Counts {
-    std::uint64_t drafted = 0;   ///< tokens that arrived
-    std::uint64_t stale = 0;     ///< arrived tokens that contradict the text or came too late
+    std::uint64_t drafted = 0;   ///< tokens that arrived in pieces that make sense
+    std::uint64_t stale = 0;     ///< arrived tokens that were dropped, such as refuted or late ones
     std::uint64_t invalid = 0;   ///< messages and pieces that made no sense
     std::uint64_t flooded = 0;   ///< messages dropped unread
     std::uint64_t late = 0;      ///< times that propose() left a request without a draft
@@ -102,10 +102,10 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
     int rank = -1;  ///< drafter rank of the request; -1: none
     NoiseKey noise;
     std::uint64_t version = 0;  ///< DraftOpen::version
-    bool wanted = true;         ///< false: no rank drafts for the request
+    bool wanted = true;         ///< false: no rank is to draft for the request
     RequestSampling sampling;
     std::vector<TokenId> response;  ///< committed tokens
-    std::int32_t refuted = 0;       ///< response length after the token that last refuted a chain
+    std::int32_t refuted = 0;       ///< response length after the last refuting token, or at open()
     std::int32_t before = 0;        ///< previous value of `refuted`
     std::deque<Ahead> ahead;        ///< the chain: drafted tokens after the committed text
     std::map<std::int32_t, Branch> branches;  ///< by the response index at which they leave
@@ -156,7 +156,7 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
 };
 
 /// A verifier's RemoteDrafter objects. Ranks that use different drafters belong to different
-/// objects, because acceptance is measured for each object. Not thread-safe.
+/// objects, because the Speculator measures the acceptance of each object. Not thread-safe.
 class RemoteDrafters {
  public:
   /// `group`: rank of the verifier, the leader of its group.

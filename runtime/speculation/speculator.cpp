@@ -10,8 +10,8 @@ namespace {
 /// Number of steps with drafts from one trial to the next.
 constexpr std::uint64_t kTrialInterval = 32;
 /// A drafter whose state lags (LaggingState) is tried only for requests whose lag exceeds the
-/// smallest lag by at most this many tokens. A response that gets 8 tokens a step grows by this
-/// number between two trials. So the requests of the last two trials still qualify, and take turns.
+/// smallest lag by at most this number of tokens. In a roster of two drafters, the requests of the
+/// last two trials stay within this limit if responses grow by at most 8 tokens a step.
 constexpr int kTrialLag = 256;
 
 std::vector<double> priors(const DrafterRoster& roster) {
@@ -57,7 +57,8 @@ void Speculator::Draft::resize(int count) {
 
 void Speculator::start(const Admission& request, OptionalIndex method) {
   const double now = clock_.now();
-  if (log_.has(request.trajectory.id)) log_.tell(roster_, now);  // commits before this start()
+  // The drafters must hear of the request's older commits first.
+  if (log_.has(request.trajectory.id)) log_.tell(roster_, now);
   for (std::size_t k = 0; k < roster_.size(); ++k) {
     roster_[k].drafter->start(
         {request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise,
@@ -81,7 +82,8 @@ bool Speculator::serves(std::size_t drafter, const SpeculatedRequest& request) c
          (!request.method || request.method == static_cast<int>(drafter));
 }
 
-// Fills in the policy's query. A request's acceptance is the highest of its drafters' acceptances.
+// Fills in the spans of the policy's query. A request's acceptance is the highest among its
+// drafters, without those that draft for it only on trial.
 void Speculator::describe(std::span<const engine::Decoding> decoding,
                           std::span<const std::span<const TokenId>> foretold) {
   foretold_.clear();
@@ -142,12 +144,12 @@ void Speculator::leave(RequestId id) {
   log_.tell(roster_, now);
   for (const RosterEntry& entry : roster_) {
     entry.drafter->leave(id, now);
-    entry.drafter->told();  // at once, because this might be the last step
+    entry.drafter->told();  // sends messages now: perhaps no step follows
   }
   requests_.erase(id);
 }
 
-/// Skips requests that the Speculator has forgotten, although the batch still has them.
+/// Skips requests that have left the Speculator but not the batch.
 void Speculator::observe(std::span<const engine::Computed> computed, engine::StepRunner& runner) {
   for (const engine::Computed& c : computed) {
     if (!requests_.contains(c.id)) continue;
@@ -216,9 +218,9 @@ void Speculator::begin(Draft& draft, int drafter, std::span<const TokenId> foret
   }
 }
 
-// Trials go through the later drafters in turn, and each drafter goes through the requests in turn.
-// A drafter whose state lags goes only through the requests with small lags, because computing many
-// missed tokens would take as long as several steps.
+// All drafters of the roster, except the first, are tried in turn, each for the batch's requests in
+// turn. A drafter whose state lags is tried only for requests with small lags, because computing
+// many missed tokens would take as long as several steps.
 void Speculator::choose_trial(std::span<const engine::Decoding> decoding) {
   trial_.reset();
   if (roster_.size() == 1 || draft_steps_ % kTrialInterval != 0) return;
@@ -253,7 +255,7 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
   other_.resize(std::max(other_.size(), decoding.size()));
   const bool wanted = policy_->asks(static_cast<std::size_t>(drafter));
   for (std::size_t i = 0; i < decoding.size(); ++i) {
-    // A drafter that runs ahead has drafted already, so all of its tokens are asked for.
+    // A drafter that runs ahead has drafted already, so the policy's length does not limit it.
     const int length = lengths_[i] > 0 && ahead ? longest_draft_[i] : lengths_[i];
     if (length == 0 || !serves(drafter, *decoded_[i])) continue;
     const bool kept_back = entry.reserved && !decoded_[i]->method;
@@ -303,8 +305,8 @@ void Speculator::note_proposed(std::size_t request, const Draft& draft) {
   noted.parents = draft.parents;
 }
 
-/// Records how many tokens of each proposed draft agree with the step's committed tokens. Drafts
-/// that were not verified are judged too: they show whether a drafter that is not chosen improves.
+/// Records how many levels of each proposed draft agree with the step's committed tokens. Drafts
+/// that were not verified are judged too, so that an improvement of their drafters is noticed.
 void Speculator::judge_proposed(const engine::Committed& committed) {
   const auto request = static_cast<std::size_t>(committed.decoding);
   const auto at = requests_.find(committed.id);
@@ -322,8 +324,8 @@ void Speculator::judge_proposed(const engine::Committed& committed) {
   }
 }
 
-/// Keeps every draft of a drafter that runs ahead, unless the draft is empty. A draft of another
-/// drafter replaces the best draft made here so far if it is better or on trial.
+/// Keeps every draft of a drafter that runs ahead, unless the draft is empty. A draft made here
+/// replaces the previous one if the new one is better, or is on trial and not empty.
 void Speculator::take(int drafter, std::size_t request, Draft& draft) {
   const bool any = draft.expected_tokens > draft.foretold;
   if (roster_[drafter].runs_ahead()) {
@@ -418,7 +420,7 @@ void Speculator::leave_verified(std::size_t request) {
   }
 }
 
-/// Records how many tokens of each verified draft of a request were accepted.
+/// Records which tokens of each verified draft of a request were accepted.
 void Speculator::record(const engine::Committed& committed) {
   const auto at = requests_.find(committed.id);
   std::size_t furthest = 0;
@@ -462,8 +464,8 @@ void Speculator::record(const Draft& draft, const engine::Committed& committed) 
   at->second.acceptance[draft.drafter].record(accepted, refuted);
 }
 
-// Tallies, for each level along the committed text, whether the draft's likeliest token was
-// committed. The tally ends with the first level at which no token of the draft was committed.
+// Follows the committed text through the draft, from the foretold tokens on. Tallies at each level
+// whether the likeliest child was committed. Ends with the first level where no child was.
 void Speculator::tally(const Draft& draft, const engine::Committed& committed) {
   DraftTally& tally = tallies_[draft.drafter];
   const std::vector<std::int32_t>& said = draft.on_text;

@@ -63,20 +63,21 @@ struct SpeculatorOptions {
   int step_tokens = 0;
 };
 
-/// In each step the policy chooses how many tokens to draft for each request. The drafters are
-/// asked in roster order. A later drafter is asked only for requests for which it is expected to do
-/// better than earlier drafters. The draft with the highest expected number of accepted tokens is
-/// used. The policy then chooses which tokens of this draft are verified. From time to time a later
-/// drafter is asked for one request on trial, whatever is expected of it, because the acceptance of
-/// a drafter that is never asked stays unknown.
+/// In each step the policy chooses for each request how many levels its draft tree may have, and
+/// which drafters may be asked. These are asked in roster order, each except the first only for
+/// requests for which it is expected to do better than the best draft so far. The draft with the
+/// highest expected number of accepted tokens is kept. From time to time a drafter is asked to
+/// draft for one request on trial, whatever is expected of it, because the acceptance of a drafter
+/// that is never asked stays unknown. Its draft then replaces the best draft so far.
 ///
-/// A drafter that runs ahead drafts on other ranks while the verifier computes a step, so its
-/// drafts delay no step. These drafts are verified together with the draft made here, as branches
-/// of one tree. The branch that agrees longest with the target is accepted (SpecActor, section 4.2:
-/// the best of N drafters).
+/// A drafter that runs ahead drafts on other ranks while the verifier computes a step. Its drafts
+/// delay no step, so all are wanted and kept, at any length. A request's kept drafts are joined
+/// into one tree, of which the policy selects the tokens to verify. The path that agrees longest
+/// with the target is accepted (SpecActor, section 4.2: best of N drafters).
 ///
-/// The expected acceptance of a token is its drafter's score, calibrated by how often the target
-/// accepted the drafter's tokens with similar scores. Not thread-safe.
+/// A token's expected acceptance assumes that its parent is accepted. It is the token's score
+/// divided by its parent's, calibrated by how often the target accepted the drafter's tokens with
+/// similar quotients. Not thread-safe.
 class Speculator {
  public:
   /// `roster`: each entry has a drafter. The policy names drafters by index in the roster. The
@@ -85,9 +86,9 @@ class Speculator {
              const draft::DraftLimits& limits, const Clock& clock, SpeculatorOptions options = {});
 
   [[nodiscard]] const DrafterRoster& roster() const { return roster_; }
-  /// Begins to draft for a request. `method`: the only drafter to ask, by index; absent: all.
+  /// Begins to draft for a request. `method`: index of the only drafter to ask; absent: any.
   void start(const Admission& request, OptionalIndex method = {});
-  /// Forgets a request that is no longer generated here. start() may bring it back.
+  /// Forgets a request. start() may bring it back.
   void leave(RequestId id);
   /// Whether the last draft() asked a draft model that can lend its memory to KV (ElasticMemory).
   [[nodiscard]] bool asked_models() const { return asked_models_; }
@@ -95,28 +96,28 @@ class Speculator {
   [[nodiscard]] bool observes() const { return !readers_.empty(); }
   /// Gives drafters the features of the rows that a step computed. Call before the step's commit().
   void observe(std::span<const engine::Computed> computed, engine::StepRunner& runner);
-  /// Returns one draft, perhaps empty, for each of `decoding`, or an empty span if nothing is
-  /// drafted. The result is valid until the next call. `prefill_rows`: prompt rows in the same
-  /// step. `foretold`: empty, or one entry for each of `decoding`: the request's next tokens that
-  /// another group has already committed (races.hpp); an entry is empty if there are none. Whatever
-  /// the policy chooses, each draft begins with foretold tokens, as far as it has room, because
-  /// they will almost certainly be accepted.
+  /// Returns one draft, perhaps empty, for each of `decoding`; an empty span if the policy wants no
+  /// drafts and nothing is foretold. The result is valid until the next call. `prefill_rows`: limit
+  /// on the prompt rows of the same step. `foretold`: empty, or for each of `decoding` its next
+  /// tokens, if any, that another group has already committed (races.hpp). Whatever the policy
+  /// chooses, each draft begins with the foretold tokens for which it has room, because they will
+  /// almost certainly be accepted.
   [[nodiscard]] std::span<const engine::DraftTree> draft(
       std::span<const engine::Decoding> decoding, int prefill_rows,
       std::span<const std::span<const TokenId>> foretold = {});
   /// Takes the tokens that the step committed. Forgets finished requests. The drafters are told of
   /// the tokens before they are next asked for drafts, and at the latest when no request is left.
-  /// `seconds`: duration of the step, draft() excluded.
+  /// `seconds`: duration of the step, without draft() and without computing pictures.
   void commit(std::span<const engine::Committed> committed, double seconds);
 
-  /// Duration of the last draft().
+  /// Duration of the last draft(); 0 if it returned an empty span.
   [[nodiscard]] double draft_seconds() const { return draft_seconds_; }
   /// Draft tokens accepted in the last commit(), foretold ones included.
   [[nodiscard]] std::uint32_t accepted() const { return step_accepted_; }
-  /// Calls of draft models and heads in the last draft().
+  /// Calls of draft models and heads on this rank in the last draft(), summed over the requests.
   [[nodiscard]] std::uint32_t draft_calls() const { return step_calls_; }
-  /// For each request that had a verified draft: the drafter of its last verified draft (of several
-  /// in one step, the draft accepted furthest), and the expected acceptance of this drafter.
+  /// The drafter of each request's latest verified draft, and the probability that the drafter's
+  /// next token is accepted. Of several drafts in one step, the one accepted furthest counts.
   [[nodiscard]] std::vector<protocol::DraftedFor> drafted_for() const;
   [[nodiscard]] std::vector<AcceptanceCell> acceptance() const { return counts_.cells(); }
   /// [drafters] Tried and accepted tokens. If tokens of a draft tree share a parent, only the
@@ -127,22 +128,21 @@ class Speculator {
   struct Draft {
     int drafter = 0;
     int foretold = 0;  ///< number of foretold tokens; the drafter's own tokens follow them
-    int asked = 0;     ///< levels of the draft tree that the drafter was asked for
+    int asked = 0;     ///< limit on the levels of the draft tree
     double expected_tokens = 0;  ///< expected number of accepted tokens, foretold ones included
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;
     std::vector<float> scores;        ///< [tokens] drafter's score of the path to the token
     std::vector<double> conditional;  ///< [tokens] path's score / score of the parent's path
     std::vector<double> values;       ///< [tokens] calibrated P(path to the token is accepted)
-    /// [levels] index of the draft's token that equals the committed token of this level; ends at
-    /// the first level without one
+    /// [levels] indices of the draft's tokens that begin the committed text, from level 1 on
     std::vector<std::int32_t> on_text;
     void resize(int count);
   };
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]
   struct SpeculatedRequest {
     Acceptance acceptance;
-    OptionalIndex method;      ///< the only drafter of this request; absent: all may draft
+    OptionalIndex method;      ///< the only drafter of this request; absent: not limited to one
     OptionalIndex drafted_by;  ///< drafter of the last verified draft; absent: none yet
   };
 
@@ -186,16 +186,17 @@ class Speculator {
   bool listens_ = false;  ///< some drafter runs ahead, and must be told of commits at once
   std::vector<std::byte> features_;
 
-  // State of the current step. Vectors are [decoding requests] unless noted otherwise.
-  bool drafted_ = false;       ///< some draft was asked for
+  // State of the current step. Vectors are [decoding requests] unless noted otherwise. drafts_,
+  // proposed_, joined_ and other_ never shrink, so their last entries may be of earlier steps.
+  bool drafted_ = false;       ///< the policy wants a draft for some request
   bool asked_models_ = false;  ///< asked_models()
-  /// A later drafter that is asked for a request even if no better draft is expected of it.
+  /// A drafter that is asked to draft for a request even if no better draft is expected of it.
   struct Trial {
     std::size_t drafter = 0;  ///< index in the roster, >= 1
     std::size_t request = 0;  ///< index in the batch
   };
   std::optional<Trial> trial_;
-  std::uint64_t draft_steps_ = 0;  ///< steps so far that asked for drafts or had foretold tokens
+  std::uint64_t draft_steps_ = 0;  ///< draft() calls so far that returned drafts
   double draft_seconds_ = 0;
   std::uint32_t step_drafted_ = 0;
   std::uint32_t step_calls_ = 0;
@@ -210,18 +211,18 @@ class Speculator {
   std::vector<std::int32_t> response_;
   std::vector<const SpeculatedRequest*> decoded_;
   std::vector<std::span<const TokenId>> foretold_;  ///< foretold tokens that the draft has room for
-  /// [requests, drafts] Entry 0: the best draft made here. Then: drafts of drafters that run ahead.
+  /// [requests, drafts] Entry 0: the draft made here. Then: drafts of drafters that run ahead.
   std::vector<std::vector<Draft>> drafts_;
-  std::vector<std::size_t> beside_;  ///< number of drafts in drafts_ after entry 0
-  /// All drafts that drafters proposed, verified or not, without scores and values.
+  std::vector<std::size_t> beside_;  ///< number of this step's drafts in drafts_ after entry 0
+  /// [requests, drafts] All drafts of this step, verified or not, without scores and values.
   std::vector<std::vector<Draft>> proposed_;
-  std::vector<std::size_t> proposals_;  ///< number of drafts in proposed_
+  std::vector<std::size_t> proposals_;  ///< number of this step's drafts in proposed_
   std::vector<double> expected_;        ///< expected accepted tokens of the best draft so far
   std::vector<int> most_drafted_;       ///< most_tokens_, or Decoding::most_drafted if lower
   std::vector<DraftPart> parts_;        ///< [drafts of one request]
   std::vector<JoinedDraft> joined_;
   std::vector<Draft> other_;                ///< [slots] drafts of the drafter that is being asked
-  std::vector<draft::DraftSlot> slots_;     ///< [slots] requests for which this drafter is asked
+  std::vector<draft::DraftSlot> slots_;     ///< [slots] requests for which this drafter drafts
   std::vector<std::int32_t> slot_request_;  ///< [slots] index in the batch
   std::vector<double> values_;  ///< [tokens] values of all joined drafts, without foretold tokens
   std::vector<int> offsets_;    ///< [requests + 1] where a request's values begin in values_

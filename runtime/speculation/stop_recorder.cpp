@@ -95,7 +95,7 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
   scores.resize(whole.count);
   pending.trees.emplace(pending.parents, scores, options_.most);
   const policy::StoppedTrees& trees = *pending.trees;
-  // A tree of fewer levels is not recorded: the response or the KV cache had no room for more.
+  // A tree of fewer levels is not recorded. The response, for example, had no room for more.
   if (whole.count == 0 || trees.depth(whole.count - 1) < kCalls) return;
 
   std::vector<std::int32_t> place(pending.tokens.size(), -1);  // [tokens] index in the draft, or -1
@@ -112,7 +112,7 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
 }
 
 /// Finds the step's sample after the committed text, and its sample after each token of the draft.
-/// Returns false if the step verifies another drafter's draft instead.
+/// Returns false if the step verifies another draft, or only a part of this one.
 bool StopRecorder::find_samples(const engine::Step& step) {
   Pending& p = *pending_;
   const auto first = std::ranges::find(step.samples, p.noise, &engine::StepSample::noise);

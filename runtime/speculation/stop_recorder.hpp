@@ -26,15 +26,15 @@ struct StopRecorderOptions {
 /// Limit on the tokens of a recorded draft: kStates in each level of the tree except the last.
 inline constexpr std::int32_t kMostRecordedRows = (StopPoint::kCalls - 1) * StopPoint::kStates;
 
-/// The recorder takes the place of a head among the drafters. For at most one request in a step, it
-/// lets the head grow a tree to its full depth. Candidates are the tokens that would be verified if
+/// The recorder is a drafter that wraps a head. For at most one request in a step, it lets the head
+/// grow a tree to its full depth. Candidates are the tokens that would be verified if
 /// drafting stopped after some level (policy::StoppedTrees). Candidates with children among the
 /// candidates become the request's draft. Other requests get no draft. The step that verifies this
 /// draft also answers questions: how probable is each candidate under the target, given its parent?
 /// From the answers the recorder computes the point. Questions change no response of the run.
 ///
-/// If the head drafts with the target's own noise, acceptance is not random. No questions are asked
-/// then, and each probability in the point is 0 or 1, as the step's samples show.
+/// If the head drafts with the target's own noise, acceptance is not random. So no questions are
+/// asked, and each probability in the point is 0 or 1, as the step's samples show.
 ///
 /// A point is recorded only if there is room for kCalls levels and no token is foretold
 /// (Speculator::draft()). Points of a request that are more than kCalls tokens apart have no noise
@@ -49,11 +49,11 @@ class StopRecorder final : public draft::Drafter {
   [[nodiscard]] static std::int32_t most_questions(const StopRecorderOptions& options) {
     return options.foreknows ? 0 : StopPoint::kCalls * options.most;
   }
-  /// `step`: the step that verifies the last draft. Returns `step` if there are no questions, or a
-  /// copy with the questions after the step's own samples. The copy is valid until the next call.
+  /// `step`: the step after the last propose(). Returns `step` if there are no questions, or a copy
+  /// with the questions after the step's own samples. The copy is valid until the next call.
   [[nodiscard]] const engine::Step& with_questions(const engine::Step& step);
-  /// Records a point if the step verified the draft of one. `sampled`: the results for the step's
-  /// samples, then for the questions.
+  /// Records the point whose draft the step verified, if any. `sampled`: the results for the step's
+  /// own samples, then for the questions.
   void answered(std::span<const kernels::Sampled> sampled);
 
   void start(const draft::DraftStart& request, double now) override;

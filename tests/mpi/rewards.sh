@@ -168,7 +168,7 @@ faulty 0.2 sound
 : >"$work/pids"
 rm -rf "$work/slow"
 start 1 "$work/slow" "${scorer[@]}" --set reward.workers=1
-for _ in $(seq 300); do grep -q "are not scored yet" "$work/slow.log" 2>/dev/null && break; sleep 0.1; done
+for _ in $(seq 300); do grep -q "not scored yet" "$work/slow.log" 2>/dev/null && break; sleep 0.1; done
 kill -USR1 "$pid"
 code=0; wait "$pid" || code=$?
 same "a stop while scoring: exit code" 75 "$code"

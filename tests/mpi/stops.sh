@@ -179,6 +179,13 @@ run "lines of their own: moves" 3 "${own[@]}" --set test.shuffle=[moves] --set s
 run "lines of their own: a drafter rank" 2 "${own[@]}" "${drafts[@]}" --set layout.drafters=1
 run "lines of their own: little KV" 2 "${own[@]}" --set engine.kv_memory=1MiB --set schedule.chunk=16
 cut_and_resume KILL "lines of their own" 2 own 1 own
+cp -r "$model" "$work/tokens" && chmod -R u+w "$work/tokens"
+spelling=(--set prompts.path="$work/own.jsonl" --set model.tokenizer="$work/tokens")
+rollout 1 "$work/spelling" "${spelling[@]}" || cat "$work/spelling.log"
+echo >>"$work/tokens/tokenizer.json"
+code=0; rollout 1 "$work/spelling" --resume "${spelling[@]}" || code=$?
+same "lines' stop strings, another tokenizer: exit code" 64 "$code"
+says "lines' stop strings, another tokenizer" "$work/spelling.log" model_fingerprint
 
 # Each is the response to the same prompt without any end, up to where its own line ends it.
 rollout 1 "$work/long" --set prompts.path="$work/plain.jsonl" --set sampling.ignore_eos=true \

@@ -3,9 +3,10 @@
 // CMakeLists.txt. The form of its config.json: Family in core/model_description.hpp, whose enums
 // io/checkpoint reads (experts_reader.cpp, tower_reader.cpp, attention_windows.cpp). Keys that
 // nobody reads are ignored, but for those that check_arithmetic() in model_config_reader.cpp
-// refuses, so add a checkpoint to tests/models/parity and name it in test_expected_tensors.cpp;
-// with pictures to parity_pictures, with a next-token layer (describe_next_token) to parity_mtp.
-// Its image processor: io/checkpoint/image_processor_reader.cpp. New sizes that cost time:
+// refuses, so add a checkpoint to tests/models/parity (make_fixtures.py, README.md) and name it in
+// test_expected_tensors.cpp; with pictures to parity_pictures, with a next-token layer
+// (describe_next_token) to parity_mtp. Its image processor: image_processor_reader.cpp in
+// io/checkpoint, and io/images/processor.* for other arithmetic. New sizes that cost time:
 // shape_text() in app/assembly/cost_conditions.cpp, and runtime/sim/gpu_costs.cpp. Its chat
 // template: ChatFamily and, for pictures, kPictureMark in io/text/chat_template.hpp, every list of
 // families in chat_template.cpp, known_shapes by the fingerprint that the refusal prints;
@@ -18,9 +19,12 @@
 // configs/README.md, README.md.
 //
 // A family may need arithmetic that there is not yet, such as another activation, norm or position
-// embedding. Then also: core/model_config.hpp, its reader in io/checkpoint/model_config_reader.cpp,
-// kernels/backend.hpp with cpu/ and cuda/, the layers in runtime/model, and unsupported() in
-// kernels/limits.cpp for backends without it.
+// embedding. Then also: core/model_config.hpp, its reader in io/checkpoint/model_config_reader.cpp
+// or rope_reader.cpp, kernels/backend.hpp with cpu/ and cuda/, the layers in runtime/model, and
+// unsupported() in kernels/limits.cpp for backends without it. Another attention or form of KV:
+// memory_plan.cpp and plan_text.cpp in app/assembly, simulated_costs.cpp and simulation_setup.cpp
+// in app/simulation, roles/kv_share.cpp. A next-token layer with ordinary attention: mtp_head.cpp,
+// and read_latent() in model_config_reader.cpp, which alone reads num_nextn_predict_layers.
 #pragma once
 
 #include "runtime/core/head_config.hpp"
