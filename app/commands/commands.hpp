@@ -29,7 +29,8 @@ struct CheckArguments {
   RunArguments run;
   PlannedMachine machine;  ///< machine options of the command line, such as --nodes
 };
-/// Validates everything, and prints layout, memory, plan and time. Generates nothing. Collective.
+/// Validates a run's configuration and inputs, and prints its layout, memory, plan and time.
+/// Generates nothing. Collective.
 ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& arguments);
 struct ProfileArguments {
   RunArguments run;
@@ -54,7 +55,8 @@ struct SimulateArguments {
   std::string sweep;  ///< "section.key=value,value": simulate each value; empty: no sweep
 };
 /// Simulates a run: runs the roles and policies of all its ranks in one process, in virtual time.
-/// Prints the results, and writes telemetry if there is an output directory. Needs no MPI.
+/// Prints the results. Writes telemetry if an output directory is configured, or for a sweep only
+/// if `run.output` names one. Needs no MPI.
 ExitCode simulate(const SimulateArguments& arguments);
 struct ReportArguments {
   std::vector<std::string> runs;  ///< run directories, their telemetry.h5, or --watch folders

@@ -28,7 +28,7 @@ struct Row {
   double seconds = 0;  ///< virtual seconds of all attempts (start and resume) together
   double tail = 0;     ///< virtual seconds in which the last attempt's final 10 % of responses end
   std::uint64_t tokens = 0;
-  std::vector<double> busy;  ///< [verifiers, drafters] mean busy share, last attempt; -1: no ranks
+  std::vector<double> busy;  ///< [group leaders, drafters] busy share in the last attempt; -1: none
   std::size_t moves = 0, races = 0;
   std::size_t attempts = 0, role_changes = 0;
   LowerBounds bounds;

@@ -36,7 +36,7 @@ enum class Sight : std::uint8_t { nothing, request, closed, stop, fault };
 Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder>& folder,
            std::optional<io::StepRequest>& request) {
   const SteadyClock clock;
-  // Between steps, only Slurm's time limit ends the job. limits.wall_clock is checked during steps.
+  // Slurm's time limit can end the job between steps, limits.wall_clock only during a step.
   const TimeLimit limit = time_limit({});
   while (true) {
     auto sight = Sight::nothing;
@@ -67,9 +67,9 @@ Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder
 
 bool of_the_request(ExitCode code) { return code == ExitCode::usage || code == ExitCode::bad_data; }
 
-/// Throws UsageError if a request sets none of the keys on which a response's text most depends: it
-/// is probably half written, or asks for the same responses again. Throws as read_config() does if
-/// the configuration is wrong.
+/// Throws UsageError if a request sets none of the keys on which a response's text most depends.
+/// The request is then probably half written, or asks for the same responses again. Throws as
+/// read_config() does if the configuration is wrong.
 void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
   (void)read_config(of_step, io::Purpose::run);
   constexpr std::array<std::string_view, 5> kSubjects{"model.path", "model.weight_version",

@@ -10,8 +10,8 @@
 
 namespace paceline::app {
 
-/// Does the rollout of one training step. Sets `generated` on rank 0 as soon as all responses
-/// are on disk. Collective; throws JobEnded.
+/// Does the rollout of one training step. Sets `generated` on rank 0 as soon as all responses are
+/// on disk, except if the step's run was complete already. Collective; throws JobEnded.
 using RunStep = std::function<void(const RunArguments&, const ResidentStep& step, bool& generated)>;
 
 /// Calls `run` for each request of a folder (io/steps/step_folder.hpp), one after another, and

@@ -68,10 +68,10 @@ PhaseSeconds phases_of(const StepRecord& step, const StepRecord& planned, double
   return seconds;
 }
 
-/// Finds, for a step of a member of a verifier group, the leader's record of the same step. It is
-/// the leader's step that contains the middle of the member's, because a leader's step begins
-/// before the members' and ends after them. If the ranks' clocks differ by more than half a step,
-/// it may be a neighbour of this step, which mostly has similar rows.
+/// Finds, for a step of a member of a verifier group, the leader's record of the same step. The
+/// leader's step begins before the member's and ends after it, and so contains the middle of the
+/// member's step. If the ranks' clocks differ by more than half a step, a neighbouring step can be
+/// found instead, which mostly has similar rows.
 class GroupSteps {
  public:
   explicit GroupSteps(const RecordedTelemetry& run) {
@@ -341,7 +341,7 @@ class Builder {
       // The response's length at each turn's end. A set, because a resumed run repeats some turns.
       std::set<std::uint32_t> turns;
       std::optional<double> turn_ended;         // time of the end of the turn that awaits an answer
-      std::optional<ResponseFigures> response;  // its last finish; a resumed run can repeat it
+      std::optional<ResponseFigures> response;  // the last one; a resumed run can finish it again
     };
     std::map<RequestId, Known> known;
     for (const auto& [event, attempt, number] : run_.events) {

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The directory of the run at `path`: the directory itself, or its telemetry.h5.
+/// A run's directory. `path`: the directory itself, or a file in it, such as telemetry.h5.
 fs::path directory_of(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return path;
