@@ -53,8 +53,9 @@ struct ConfiguredDrafter {
                                                            const io::Tokenizer* tokenizer,
                                                            std::vector<std::string>* absent);
 
-/// Reads the drafters for a simulation: config.json of draft models and heads and the stop network
-/// of a head, but no other weights. `path`, `target`: the target's directory and description.
+/// Reads the drafters for a simulation: config.json of draft models and heads. The only weights
+/// that it reads are a head's stop network. `path`, `target`: the target's directory and
+/// description.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafter_shapes(
     const io::SpeculationSection& settings, const std::string& path, const ModelConfig& target);
 

@@ -1,10 +1,10 @@
 // Holds the weights that a rank computes with (planned in weight_plan.hpp), and loads other weights
 // when the rank's role changes.
 //
-// In host memory, each rank that shares a copy maps it, and packs a part of it at the start. The
-// store keeps a draft model whose memory KV may borrow (lends()) only until it is first returned.
-// Then the caller alone owns it, and can free its memory. A later get() loads it again. On a
-// device, the store keeps no weights: each call loads them into the device's memory.
+// In host memory, each rank that shares a copy maps it, and packs a part of it at the start. A
+// draft model that may lend its memory to KV (lends()) leaves the store at the first get(). Then
+// the caller alone owns it, and can free its memory. A later get() loads it again. On a device, the
+// store keeps no weights: each call loads them into the device's memory.
 #pragma once
 
 #include <cstdint>

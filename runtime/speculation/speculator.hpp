@@ -63,10 +63,10 @@ struct SpeculatorOptions {
   int step_tokens = 0;
 };
 
-/// In each step the policy chooses for each request how many levels its draft tree may have, and
-/// which drafters may be asked. These are asked in roster order, each except the first only for
-/// requests for which it is expected to do better than the best draft so far. The draft with the
-/// highest expected number of accepted tokens is kept. From time to time a drafter is asked to
+/// In each step the policy chooses which drafters may be asked, and how many levels each request's
+/// draft tree may have. The drafters are asked in roster order: the first for all requests, a later
+/// one for those for which it is expected to do better than the best draft so far. The draft with
+/// the highest expected number of accepted tokens is kept. From time to time a drafter is asked to
 /// draft for one request on trial, whatever is expected of it, because the acceptance of a drafter
 /// that is never asked stays unknown. Its draft then replaces the best draft so far.
 ///
@@ -135,7 +135,7 @@ class Speculator {
     std::vector<float> scores;        ///< [tokens] drafter's score of the path to the token
     std::vector<double> conditional;  ///< [tokens] path's score / score of the parent's path
     std::vector<double> values;       ///< [tokens] calibrated P(path to the token is accepted)
-    /// [levels] indices of the draft's tokens that begin the committed text, from level 1 on
+    /// [levels] token indices of the draft's longest path that agrees with the step's commits
     std::vector<std::int32_t> on_text;
     void resize(int count);
   };
