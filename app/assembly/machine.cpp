@@ -187,13 +187,11 @@ BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::Engine
     }
     BackendChoice choice = choose_cpu(mpi, engine, facts);
     choice.explanation =
-        some ? fmt::format(
-                   "warning: computes on the CPU and leaves GPUs idle, because {} can use none: {} "
-                   "(override: engine.backend)",
-                   where, without->why_none)
-             : fmt::format(
-                   "computes on the CPU, because no GPU can be used: {} (override: engine.backend)",
-                   without->why_none);
+        some
+            ? fmt::format(
+                  "warning: computes on the CPU and leaves GPUs idle, because {} can use none: {}",
+                  where, without->why_none)
+            : fmt::format("computes on the CPU, because no GPU can be used: {}", without->why_none);
     return choice;
   }
   const auto unmeasured =

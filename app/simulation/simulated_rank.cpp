@@ -49,8 +49,8 @@ void SimulatedRank::take(const policy::Placement& placement) {
   const Role role = placement.role(rank_);
   if (role != Role::verifier && role != Role::verifier_member) return;
   const auto [leader, tp] = placement.groups[placement.group(rank_)];
-  // A rank is taken to keep its share of the weights for degree least_tp() on its GPU in all roles.
-  // If its new group has another degree, it first loads another share, which takes time.
+  // The model: in all its roles a rank's GPU keeps the rank's share of the weights for degree
+  // least_tp(). For a group of another degree, the rank first loads another share.
   if (life_ && tp != plan.layout.placement.least_tp())
     around_.world.work(actor_, app::loading_seconds(inputs, around_.simulation.machine, tp));
   kv_.shape = kv_shape(inputs, tp, looked_at);

@@ -71,7 +71,7 @@ std::string SlotFile::transfer(bool writes, std::int32_t first, std::span<const 
     }
     offset += done;
     if (direct_ && offset % static_cast<std::int64_t>(kAlignment) != 0)
-      return fmt::format("{} the KV file in {} stopped in the middle of a block{}",
+      return fmt::format("{} the KV file in {} stopped in the middle of a disk block{}",
                          writes ? "writing" : "reading", directory_,
                          writes ? " (is the disk full?)" : "");
     auto rest = static_cast<std::size_t>(done);

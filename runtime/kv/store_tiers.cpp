@@ -8,9 +8,9 @@ namespace paceline::kv {
 namespace {
 
 /// Limit on the number of jobs under way that write to disk, and also on the number that read from
-/// it ahead of need. A get from disk has to wait for these jobs, so they should be few. But no job
-/// starts during a step of this rank, so the jobs under way must keep the disk busy until the step
-/// ends. On a loaded machine 2 jobs used 60 % of the disk's bandwidth, and 4 jobs used all of it.
+/// it ahead of need. A get from disk has to wait for these jobs, so they should be few. But the
+/// store queues no job during a step of this rank, so the queued jobs must keep the disk busy until
+/// the step ends. On a loaded machine, 2 jobs used 60 % of the disk's bandwidth, and 4 all of it.
 constexpr int kMostAhead = 4;
 
 }  // namespace
