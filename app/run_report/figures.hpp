@@ -1,8 +1,8 @@
 // Statistics of a run for a report, computed from its telemetry.
 //
 // An attempt is one start or resume of a run. The run's time line joins the attempts without the
-// pauses between them. Times are seconds on this line. A rank's time is all
-// time of the attempts in which it left records.
+// pauses between them. Times are seconds on this line. A rank's time is all time of the
+// attempts in which it left records.
 #pragma once
 
 #include <array>

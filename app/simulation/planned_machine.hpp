@@ -11,8 +11,8 @@ namespace paceline::app {
 
 /// The planned machine. If `nodes` is absent, it has one node. If `ranks` and `ranks_per_node` are
 /// both absent, each node has one rank. Other absent fields are taken from the machine that plans,
-/// but absent `cores` are at least one for each rank, and absent `gpus` are one for each rank if
-/// `gpu_memory` is set.
+/// but without `cores` a node gets at least one core for each rank, and with `gpu_memory` but no
+/// `gpus` one GPU for each rank.
 struct PlannedMachine {
   static constexpr int kMost = 1 << 20;  ///< limit on nodes, ranks, cores and GPUs
 
@@ -34,8 +34,8 @@ struct PlannedMachine {
   }
 };
 
-/// Sets `stated` and `gpus_stated`. In a Slurm job, takes absent fields from Slurm's environment,
-/// except `gpu_memory` and `ranks` and, if `ranks` is set, `nodes` and `ranks_per_node`.
+/// Sets `stated` and `gpus_stated`. In a Slurm job, takes absent `cores`, `host_memory`, `gpus`
+/// and, unless `ranks` is set, `nodes` and `ranks_per_node` from Slurm's environment.
 [[nodiscard]] PlannedMachine with_slurm(PlannedMachine machine);
 
 /// [ranks] Facts about each rank of the machine. `here`: facts about this process. Throws

@@ -41,7 +41,7 @@ class Conversations {
     bool goes_on = false;  ///< false: the response has ended
   };
   [[nodiscard]] std::vector<Answered> take();
-  /// Tells the environment that the request leaves this verifier, and needs no answer here.
+  /// Tells the environment that the request leaves this verifier. The request must not be waiting.
   void leave(RequestId id);
   /// Returns all requests that wait, each without the last token of its last turn. A resumed run
   /// samples this token again, and so ends the turn again.

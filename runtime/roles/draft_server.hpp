@@ -24,7 +24,7 @@ namespace paceline::roles {
 class DraftServer final : public protocol::Participant {
  public:
   /// References outlive this. `earlier`: responses of earlier training steps; null: answers have
-  /// none. `servers`: if `earlier` is set, servers[i] is the rank of reader i of these responses.
+  /// none. `servers`: if `earlier` is set, servers[i] is the rank of the server that is reader i.
   DraftServer(Mailbox& mailbox, const Clock& clock, const draft::LogLimits& limits,
               EarlierResponses* earlier = nullptr, std::vector<int> servers = {})
       : mailbox_(mailbox),

@@ -346,9 +346,9 @@ bool RemoteDrafter::extend(RemoteRequest& r, const DraftPiece& piece, const Draf
 
 // A piece of a branch is taken only if the branch leaves the present chain, that is, if the rank
 // knew of the last refutation when it drafted the piece. If the position at which the branch leaves
-// is committed already, the branch must also have the committed token there. A branch with the very
-// token that last refuted a chain is an exception: it left the refuted chain, so the rank need only
-// have known of the refutation before the last (r.before).
+// is committed already, the branch must also have the committed token there. The exception is a
+// branch whose token there is the one that last refuted a chain: it left this older chain, so its
+// rank need only have known of the second-to-last refutation (r.before).
 bool RemoteDrafter::extend_branch(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto committed = static_cast<std::int32_t>(r.response.size());
   if (piece.leaves < committed) {

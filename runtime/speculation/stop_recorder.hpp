@@ -1,6 +1,6 @@
 // Records, during a rollout, the data points on which RADAR's stop policy is trained (RADAR,
-// section 2.2, "Dataset"). A point (StopPoint) says for each level of one draft tree how many
-// tokens would be accepted if drafting stopped after this level.
+// section 2.2, "Dataset"). A point (StopPoint) has, for each level of one draft tree, the
+// probabilities that 0, 1, 2 ... tokens would be accepted if drafting stopped after this level.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ inline constexpr std::int32_t kMostRecordedRows = (StopPoint::kCalls - 1) * Stop
 /// draft also answers questions: how probable is each candidate under the target, given its parent?
 /// From the answers the recorder computes the point. Questions change no response of the run.
 ///
-/// If the head drafts with the target's own noise, acceptance is not random. So no questions are
-/// asked, and each probability in the point is 0 or 1, as the step's samples show.
+/// If the head drafts with the target's own noise, a token's probability is not its chance of being
+/// accepted. No questions are asked then: each probability is 0 or 1, as the step's samples show.
 ///
 /// A point is recorded only if there is room for kCalls levels and no token is foretold
 /// (Speculator::draft()). Points of a request that are more than kCalls tokens apart have no noise
@@ -78,7 +78,7 @@ class StopRecorder final : public draft::Drafter {
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;
     std::optional<policy::StoppedTrees> trees;
-    std::vector<std::int32_t> samples;    ///< [text, tokens] index of the sample after it; -1: none
+    std::vector<std::int32_t> samples;    ///< [0: text, 1 + token] sample that follows; -1: none
     std::vector<std::int32_t> questions;  ///< [tokens] index in the step's samples; -1: not asked
   };
 
